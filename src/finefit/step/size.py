@@ -1,0 +1,78 @@
+"""How big a tensor is, as a formula in the batch, the length, the rank and the shard count.
+
+A size is a monomial: item size × fixed elements × named symbols, divided among shards with rounding
+up. Every symbol is an integer function of ``Dims``, so a size is exact at any (b, s, r, N), and two
+tensors of the same formula are the same column of the compiled form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+BLOCK = 512  # c10/core/AllocatorConfig.h kMinBlockSize (torch 2.13): each request rounds up to it
+
+
+@dataclass(frozen=True, slots=True)
+class Dims:
+    """The free numbers of one compiled structure.
+
+    Attributes:
+        b: rows of the micro-batch; s: tokens of the longest row; r: LoRA rank; n: shard ranks.
+    """
+
+    b: int
+    s: int
+    r: int = 0
+    n: int = 1
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+SYMBOLS: dict[str, Callable[[Dims], int]] = {
+    "b": lambda d: d.b,
+    "s": lambda d: d.s,
+    "r": lambda d: d.r,
+    "s128": lambda d: _up(d.s, 128),  # flash attention backward pads rows to its block
+    "s32": lambda d: _up(d.s, 32),  # memory-efficient attention pads its log-sum-exp
+    "tile": lambda d: min(d.b * d.s, 4096),  # TRL chunked log-prob tile, trl 1.16 kernels/chunked_logprob.py
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes of one tensor: ``itemsize * ceil(numel * Π symbols / n)``.
+
+    Attributes:
+        itemsize: bytes of an element.
+        numel: product of the fixed dimensions.
+        symbols: names from ``SYMBOLS``, sorted; repeated names are powers.
+        sharded: divide the elements among ``n`` ranks.
+    """
+
+    itemsize: int
+    numel: int
+    symbols: tuple[str, ...] = ()
+    sharded: bool = False
+
+    def elements(self, dims: Dims) -> int:
+        """Elements on one rank."""
+        count = self.numel
+        for name in self.symbols:
+            count *= SYMBOLS[name](dims)
+        return -(-count // dims.n) if self.sharded else count
+
+    def raw(self, dims: Dims) -> int:
+        """Bytes of the data itself."""
+        return self.itemsize * self.elements(dims)
+
+    def block(self, dims: Dims) -> int:
+        """Bytes the caching allocator takes for it, a multiple of 512."""
+        return _up(self.raw(dims), BLOCK)
+
+
+def fixed(nbytes: int) -> Size:
+    """A size known in bytes, as in traced and measured timelines."""
+    return Size(1, nbytes)

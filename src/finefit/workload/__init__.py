@@ -1,0 +1,25 @@
+"""Types of the question: frozen dataclasses, no I/O."""
+
+from finefit.workload.cluster import Cluster, Gpu
+from finefit.workload.dtypes import DType
+from finefit.workload.lengths import Lengths
+from finefit.workload.model import Model
+from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe, Sharding
+from finefit.workload.sourced import Origin, Source
+from finefit.workload.workload import Workload
+
+__all__ = [
+    "Cluster",
+    "DType",
+    "Gpu",
+    "Lengths",
+    "Lora",
+    "Model",
+    "Optimizer",
+    "Origin",
+    "Quant",
+    "Recipe",
+    "Sharding",
+    "Source",
+    "Workload",
+]

@@ -1,0 +1,67 @@
+"""Architecture of one language model: dimensions and switches, no weights and no I/O.
+
+Letters used for sizes everywhere: T tokens (b·s), H hidden, F feed-forward width, V vocabulary,
+L layers, A attention heads, K key/value heads, D head dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from finefit.workload.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One dense decoder as its config.json describes it.
+
+    ``family`` is the Hugging Face ``model_type`` whose modelling code the step follows
+    (llama, mistral, qwen2, qwen3, gemma2, gpt2, gpt_neox, ...). Module names are those of that code.
+    """
+
+    name: str
+    family: str
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    tied: bool
+    activation: str = "silu"  # HF name: silu, gelu, gelu_new, gelu_pytorch_tanh, ...
+    gated_mlp: bool = True  # gate/up/down (three matrices) against fc1/fc2 (two)
+    norm: str = "rms"  # "rms" | "layer"
+    qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    qk_norm: str = ""  # "" | "head" (over D, Qwen3/Gemma3) | "full" (over all heads, OLMo2)
+    sandwich_norms: bool = False  # Gemma 2/3: a norm before and after attention and MLP
+    parallel_block: bool = False  # GPT-NeoX, Phi: attention and MLP read the same residual
+    shared_norm: bool = False  # Phi, GPT-J: one norm a layer feeds both branches
+    position: str = "rope"  # "rope" | "learned" | "alibi"
+    max_position: int = 0  # rows of a learned position table; context length otherwise
+    rotary_fraction: float = 1.0
+    fused_qkv: bool = False  # one matrix for q, k and v (GPT-2 c_attn, NeoX, Phi-3, Baichuan W_pack)
+    fused_gate_up: bool = False  # one matrix for gate and up (Phi-3)
+    attention_dropout: float = 0.0
+    residual_dropout: float = 0.0
+    embedding_dropout: float = 0.0
+    attention_softcap: bool = False  # Gemma 2: tanh cap on scores, which forces eager unless flash 2
+    final_softcap: bool = False
+    sliding_window: int | None = None
+    layer_types: tuple[str, ...] = ()  # "full" | "sliding" a layer; empty: all full
+    checkpoint_dtype: DType = DType.BF16
+    checkpoint_quant: str = ""  # "gptq", "awq", ... when the stored weights are quantised already
+    origin: str = ""  # "catalogue", a path, a Hub id@revision
+
+    @property
+    def q_width(self) -> int:
+        """Width of all query heads together, A·D."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Width of all key (or value) heads together, K·D."""
+        return self.kv_heads * self.head_dim

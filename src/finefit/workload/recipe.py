@@ -1,0 +1,119 @@
+"""How a model is trained: everything that decides memory and time besides its architecture.
+
+A recipe is always complete: ``resolve`` fills what the user left out and records the source of each
+field in ``sources`` (key = dotted field name, "lora.rank").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from finefit.workload.dtypes import DType
+from finefit.workload.sourced import Source
+
+_NO_SOURCES: Mapping[str, Source] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """Low-rank adapters beside frozen linear layers."""
+
+    rank: int
+    alpha: int
+    dropout: float = 0.0
+    targets: tuple[str, ...] = ()  # leaf module names ("q_proj"); resolved, never "all-linear"
+    dtype: DType = DType.FP32  # PEFT autocast_adapter_dtype=True casts adapters to fp32
+    modules_to_save: tuple[str, ...] = ()  # trained in full beside the adapters ("embed_tokens", "lm_head")
+
+
+@dataclass(frozen=True, slots=True)
+class Quant:
+    """Quantised storage of frozen linear weights."""
+
+    kind: str  # "nf4" | "fp4" | "int8" (bitsandbytes)
+    double: bool = False  # quantise the quantisation constants too
+    kbit_prepare: bool = False  # peft.prepare_model_for_kbit_training: other 16-bit parameters to fp32
+    compute_dtype: DType = DType.BF16
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """Optimizer by its mathematics, its implementation and its state dtype."""
+
+    name: str  # "adamw" | "adamw_8bit" | "sgd"
+    impl: str = "fused"  # "fused" | "foreach" | "loop": foreach holds one temporary copy of the parameters
+    state_dtype: DType | None = None  # None: that of the parameter
+    momentum: bool = False  # SGD only
+    paged: bool = False  # states of large tensors in managed memory, outside the allocator
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """How states are spread over the data-parallel ranks."""
+
+    kind: str = "none"  # "none" | "ddp" | "zero1" | "zero2" | "zero3" | "fsdp"
+    ranks: int = 1
+    offload_optimizer: bool = False
+    offload_params: bool = False
+    reduce_bucket: int = 500_000_000  # elements; DeepSpeed reduce_bucket_size
+    gather_bucket: int = 500_000_000  # elements; DeepSpeed allgather_bucket_size
+    overlap_comm: bool = False
+    prefetch_bucket: int = 50_000_000  # elements; stage3_prefetch_bucket_size
+    persistence_threshold: int = 100_000  # elements; stage3_param_persistence_threshold
+    max_live: int = 1_000_000_000  # elements; stage3_max_live_parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One training recipe on one stack.
+
+    Attributes:
+        weight_dtype: dtype of frozen and trained weights as they lie on the GPU (quantised ones apart).
+        autocast: compute dtype under torch autocast, None for a pure run in ``weight_dtype``.
+        master_weights: the stack keeps an extra fp32 copy of trained weights (DeepSpeed, Megatron).
+        seq_len: tokens of the longest sample after truncation or packing; it sets the peak.
+        padded: rows of a batch differ in length, so an attention mask is passed on.
+        checkpointing: "none" | "full" (every decoder layer recomputed).
+        reentrant: the checkpoint implementation; the reentrant one recomputes the whole layer.
+        attention: "eager" | "sdpa" | "flash2".
+        loss: "full" (logits in fp32) | "fused_linear" (Liger) | "chunked" (TRL tiles).
+        keeps_outputs: the training loop holds the model's outputs through backward.
+        stack: library versions the step follows, {"transformers": "5.24.0"}.
+    """
+
+    method: str  # "full" | "lora"
+    weight_dtype: DType
+    optimizer: Optimizer
+    seq_len: int
+    micro_batch: int = 1
+    grad_accum: int = 1
+    task: str = "sft"  # "sft" | "pt"
+    lora: Lora | None = None
+    quant: Quant | None = None
+    autocast: DType | None = None
+    master_weights: bool = False
+    padded: bool = False
+    packing: bool = False
+    checkpointing: str = "none"
+    reentrant: bool = False
+    attention: str = "sdpa"
+    loss: str = "full"
+    keeps_outputs: bool = False
+    fused_kernels: bool = False  # Liger RMSNorm/SwiGLU/RoPE in place of the eager modules
+    compiled: bool = False
+    sharding: Sharding = field(default_factory=Sharding)
+    epochs: float | None = None
+    max_steps: int | None = None
+    max_samples: int | None = None
+    eval_batch: int | None = None  # None: no evaluation during the run
+    stack: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    sources: Mapping[str, Source] = field(default=_NO_SOURCES, compare=False)
+
+    @property
+    def method_label(self) -> str:
+        """The name people use: full, LoRA or QLoRA."""
+        if self.method == "lora":
+            return "QLoRA" if self.quant else "LoRA"
+        return self.method
