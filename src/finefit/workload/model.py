@@ -32,11 +32,15 @@ class Model:
     activation: str = "silu"  # HF name: silu, gelu, gelu_new, gelu_pytorch_tanh, ...
     gated_mlp: bool = True  # gate/up/down (three matrices) against fc1/fc2 (two)
     norm: str = "rms"  # "rms" | "layer"
+    norm_weight: bool = True  # OLMo 1: a layer norm without parameters
+    norm_bias: bool = True  # layer norms only; Cohere and MPT have none
+    post_norm: bool = False  # OLMo 2, EXAONE 4: norms after attention and MLP only
+    embedding_norm: bool = False  # Bloom: a norm right after the embedding
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
-    qk_norm: str = ""  # "" | "head" (over D, Qwen3/Gemma3) | "full" (over all heads, OLMo2)
+    qk_norm: str = ""  # "" | "head" (one D, Qwen3/Gemma3) | "full" (all heads, OLMo2) | "each" (D a head, Cohere)
     sandwich_norms: bool = False  # Gemma 2/3: a norm before and after attention and MLP
     parallel_block: bool = False  # GPT-NeoX, Phi: attention and MLP read the same residual
     shared_norm: bool = False  # Phi, GPT-J: one norm a layer feeds both branches

@@ -1,8 +1,17 @@
-"""Parameter tensors of a model, from its dimensions alone."""
+"""Parameter tensors of a model, from its dimensions alone.
+
+Letters as in ``model``: H hidden, F feed-forward width, V vocabulary, A heads, K key/value heads,
+D head dimension. All layers of a family modelled here hold the same tensors, so a model's count is
+one layer times L plus the tensors outside the layers.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from finefit.errors import InputError
+from finefit.workload.families import Layout, layout
+from finefit.workload.model import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +22,8 @@ class Parameter:
         name: path inside its block as the library names it ("self_attn.q_proj.weight").
         shape: as the library stores it; a Linear is (out, in), GPT-2's Conv1D is (in, out).
         kind: "linear" (a matrix that LoRA and bitsandbytes may replace), "head", "embedding",
-            "position", "norm" or "bias".
+            "position", "norm" (its bias too), "bias" (of a linear module or the head) or "activation"
+            (the learned scalars of xIELU).
     """
 
     name: str
@@ -32,3 +42,114 @@ class Parameter:
         for dim in self.shape:
             count *= dim
         return count
+
+
+def embedding_parameters(model: Model) -> tuple[Parameter, ...]:
+    """Token embedding (V, H), a learned position table (P, H) and a norm after them, where there are any."""
+    names = layout(model.family)
+    out = [Parameter(f"{names.embedding}.weight", (model.vocab, model.hidden), "embedding")]
+    if model.position == "learned":
+        out.append(Parameter(f"{names.position}.weight", (model.max_position, model.hidden), "position"))
+    if model.embedding_norm:
+        out += _norm(model, names.embedding_norm, (model.hidden,))
+    return tuple(out)
+
+
+def layer_parameters(model: Model, index: int = 0) -> tuple[Parameter, ...]:
+    """Tensors of decoder layer ``index``: attention, MLP, norms.
+
+    Raises:
+        InputError: no such layer.
+        NotModelled: the family has no known layout.
+    """
+    if not 0 <= index < model.layers:
+        raise InputError(f"{model.name} has {model.layers} layers, there is no layer {index}")
+    names = layout(model.family)
+    out = _attention(model, names)
+    out += _mlp(model, names)
+    for norm in names.norms[:1] if model.shared_norm else names.norms:
+        out += _norm(model, norm, (model.hidden,))
+    return tuple(out)
+
+
+def final_parameters(model: Model) -> tuple[Parameter, ...]:
+    """The norm before the head."""
+    return tuple(_norm(model, layout(model.family).final_norm, (model.hidden,)))
+
+
+def head_parameters(model: Model) -> tuple[Parameter, ...]:
+    """The language-model head (V, H) and its bias; () where it is the embedding itself."""
+    names = layout(model.family)
+    out = [] if model.tied else [Parameter(f"{names.head}.weight", (model.vocab, model.hidden), "head")]
+    if model.head_bias:
+        out.append(Parameter(f"{names.head}.bias", (model.vocab,), "bias"))
+    return tuple(out)
+
+
+def parameter_count(model: Model) -> int:
+    """Number of parameters, a tied head counted once."""
+    outside = (*embedding_parameters(model), *final_parameters(model), *head_parameters(model))
+    return sum(p.numel for p in outside) + model.layers * sum(p.numel for p in layer_parameters(model))
+
+
+def quantised_numel(model: Model) -> int:
+    """Elements bitsandbytes stores in 4 or 8 bits: the matrices of the layers.
+
+    transformers 5.24.0 ``integrations/bitsandbytes.py`` replaces ``nn.Linear`` and ``Conv1D``; the
+    output head and what is tied to it stay as they are, and so do embeddings, norms and biases.
+    """
+    return model.layers * sum(p.numel for p in layer_parameters(model) if p.kind == "linear")
+
+
+def _linear(model: Model, names: Layout, path: str, n_in: int, n_out: int, *, bias: bool) -> list[Parameter]:
+    shape = (n_in, n_out) if names.conv1d else (n_out, n_in)
+    out = [Parameter(f"{path}.weight", shape, "linear")]
+    if bias:
+        out.append(Parameter(f"{path}.bias", (n_out,), "bias"))
+    return out
+
+
+def _norm(model: Model, path: str, shape: tuple[int, ...]) -> list[Parameter]:
+    if not model.norm_weight:
+        return []
+    out = [Parameter(f"{path}.weight", shape, "norm")]
+    if model.norm == "layer" and model.norm_bias:
+        out.append(Parameter(f"{path}.bias", shape, "norm"))
+    return out
+
+
+def _attention(model: Model, names: Layout) -> list[Parameter]:
+    at, q, kv = names.attention, model.q_width, model.kv_width
+    bias = model.qkv_bias
+    if model.fused_qkv:
+        out = _linear(model, names, f"{at}.{names.qkv}", model.hidden, q + 2 * kv, bias=bias)
+    else:
+        out = _linear(model, names, f"{at}.{names.q}", model.hidden, q, bias=bias)
+        out += _linear(model, names, f"{at}.{names.k}", model.hidden, kv, bias=bias)
+        out += _linear(model, names, f"{at}.{names.v}", model.hidden, kv, bias=bias)
+    out += _linear(model, names, f"{at}.{names.out}", q, model.hidden, bias=model.o_bias)
+    if model.qk_norm:
+        for name, heads in ((names.q_norm, model.heads), (names.k_norm, model.kv_heads)):
+            shape = {
+                "head": (model.head_dim,),
+                "full": (heads * model.head_dim,),
+                "each": (heads, model.head_dim),
+            }[model.qk_norm]
+            out += _norm(model, f"{at}.{name}", shape)
+    return out
+
+
+def _mlp(model: Model, names: Layout) -> list[Parameter]:
+    at = f"{names.mlp}." if names.mlp else ""
+    bias = model.mlp_bias
+    out: list[Parameter] = []
+    if model.gated_mlp and model.fused_gate_up:
+        out += _linear(model, names, f"{at}{names.gate_up}", model.hidden, 2 * model.ffn, bias=bias)
+    else:
+        if model.gated_mlp:
+            out += _linear(model, names, f"{at}{names.gate}", model.hidden, model.ffn, bias=bias)
+        out += _linear(model, names, f"{at}{names.up}", model.hidden, model.ffn, bias=bias)
+    out += _linear(model, names, f"{at}{names.down}", model.ffn, model.hidden, bias=bias)
+    if model.activation == "xielu":  # transformers 5.24.0 activations.py XIELUActivation: alpha_p, alpha_n
+        out += [Parameter(f"{at}act_fn.{name}", (1,), "activation") for name in ("alpha_p", "alpha_n")]
+    return out

@@ -109,7 +109,7 @@ class Recipe:
     max_samples: int | None = None
     eval_batch: int | None = None  # None: no evaluation during the run
     stack: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
-    sources: Mapping[str, Source] = field(default=_NO_SOURCES, compare=False)
+    sources: Mapping[str, Source] = field(default_factory=lambda: _NO_SOURCES, compare=False)
 
     @property
     def method_label(self) -> str:

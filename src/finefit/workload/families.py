@@ -1,0 +1,230 @@
+"""Module names of each family's decoder, as its modelling code spells them.
+
+A ``Layout`` says what the modules are called; ``Model`` says how wide they are and which exist.
+Names are those of transformers 5.24.0 ``models/<family>/modeling_<family>.py``; of ``qwen``,
+``baichuan``, ``internlm``, ``internlm2``, ``chatglm``, ``exaone``, ``xverse``, ``orion`` and
+``minicpm``, which transformers does not hold, of the ``modeling_*.py`` beside the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from finefit.errors import NotModelled
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Names of the modules of one decoder.
+
+    Attributes:
+        embedding, position, embedding_norm, final_norm, head: modules outside the layers, without the
+            path of the body; ``position`` is the learned table ("" where there is none).
+        norms: the hidden-wide norms of a layer, in order of use. A shared norm keeps the first only.
+        attention, mlp: the containers inside a layer.
+        q, k, v or qkv: projections, apart or as one matrix (``Model.fused_qkv``).
+        gate, up or gate_up: likewise (``Model.fused_gate_up``); ``up`` alone where the MLP is not gated.
+        q_norm, k_norm: norms of queries and keys (``Model.qk_norm``).
+        conv1d: matrices are GPT-2's Conv1D, stored (in, out).
+    """
+
+    embedding: str = "embed_tokens"
+    position: str = ""
+    embedding_norm: str = ""
+    final_norm: str = "norm"
+    head: str = "lm_head"
+    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+    attention: str = "self_attn"
+    q: str = "q_proj"
+    k: str = "k_proj"
+    v: str = "v_proj"
+    qkv: str = "qkv_proj"
+    out: str = "o_proj"
+    q_norm: str = "q_norm"
+    k_norm: str = "k_norm"
+    mlp: str = "mlp"
+    gate: str = "gate_proj"
+    up: str = "up_proj"
+    gate_up: str = "gate_up_proj"
+    down: str = "down_proj"
+    conv1d: bool = False
+
+
+_LLAMA = Layout()
+_SANDWICH = replace(
+    _LLAMA,
+    norms=(
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    ),
+)
+_AFTER = replace(_LLAMA, norms=("post_attention_layernorm", "post_feedforward_layernorm"))
+_GPT2 = Layout(
+    embedding="wte",
+    position="wpe",
+    final_norm="ln_f",
+    norms=("ln_1", "ln_2"),
+    attention="attn",
+    qkv="c_attn",
+    out="c_proj",
+    up="c_fc",
+    down="c_proj",
+    conv1d=True,
+)
+_NEOX = Layout(
+    embedding="embed_in",
+    final_norm="final_layer_norm",
+    head="embed_out",
+    attention="attention",
+    qkv="query_key_value",
+    out="dense",
+    up="dense_h_to_4h",
+    down="dense_4h_to_h",
+)
+
+LAYOUTS: dict[str, Layout] = {
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "ministral": _LLAMA,
+    "ministral3": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+    "yi": _LLAMA,
+    "granite": _LLAMA,
+    "smollm3": _LLAMA,
+    "seed_oss": _LLAMA,
+    "mimo": _LLAMA,
+    "arcee": _LLAMA,
+    "nemotron": _LLAMA,
+    "ernie4_5": _LLAMA,
+    "minicpm": _LLAMA,
+    "internlm": _LLAMA,
+    "internlm3": _LLAMA,
+    "xverse": _LLAMA,
+    "orion": _LLAMA,
+    "olmo": _LLAMA,
+    "stablelm": _LLAMA,
+    "cohere": _LLAMA,
+    "cohere2": _LLAMA,
+    "gemma": _LLAMA,
+    "gemma2": _SANDWICH,
+    "gemma3_text": _SANDWICH,
+    "vaultgemma": replace(_LLAMA, norms=("input_layernorm", "pre_feedforward_layernorm")),
+    "glm": _LLAMA,
+    "glm4": replace(
+        _LLAMA,
+        norms=("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"),
+    ),
+    "hunyuan_v1_dense": replace(_LLAMA, q_norm="query_layernorm", k_norm="key_layernorm"),
+    "apertus": replace(_LLAMA, norms=("attention_layernorm", "feedforward_layernorm")),
+    "olmo2": _AFTER,
+    "olmo3": _AFTER,
+    "exaone4": _AFTER,
+    "phi": replace(_LLAMA, final_norm="final_layernorm", out="dense", up="fc1", down="fc2"),
+    "phi3": _LLAMA,
+    "starcoder2": replace(_LLAMA, up="c_fc", down="c_proj"),
+    "baichuan": replace(_LLAMA, qkv="W_pack"),
+    "internlm2": Layout(
+        embedding="tok_embeddings",
+        head="output",
+        norms=("attention_norm", "ffn_norm"),
+        attention="attention",
+        qkv="wqkv",
+        out="wo",
+        mlp="feed_forward",
+        gate="w1",
+        up="w3",
+        down="w2",
+    ),
+    "qwen": replace(_GPT2, position="", up="w1", gate="w2", conv1d=False),
+    "exaone": Layout(
+        embedding="wte",
+        final_norm="ln_f",
+        norms=("ln_1", "ln_2"),
+        attention="attn.attention",
+        out="out_proj",
+        gate="c_fc_0",
+        up="c_fc_1",
+        down="c_proj",
+    ),
+    "chatglm": replace(
+        _NEOX,
+        embedding="word_embeddings",
+        final_norm="final_layernorm",
+        head="output_layer",
+        attention="self_attention",
+        gate_up="dense_h_to_4h",
+    ),
+    "gpt2": _GPT2,
+    "gpt_bigcode": replace(_GPT2, conv1d=False),
+    "gpt_neo": replace(
+        _GPT2, attention="attn.attention", q="q_proj", k="k_proj", v="v_proj", out="out_proj", conv1d=False
+    ),
+    "gptj": replace(_GPT2, position="", out="out_proj", up="fc_in", down="fc_out", conv1d=False),
+    "gpt_neox": _NEOX,
+    "bloom": replace(
+        _NEOX,
+        embedding="word_embeddings",
+        embedding_norm="word_embeddings_layernorm",
+        final_norm="ln_f",
+        head="lm_head",
+        attention="self_attention",
+    ),
+    "mpt": Layout(
+        embedding="wte",
+        final_norm="norm_f",
+        norms=("norm_1", "norm_2"),
+        attention="attn",
+        qkv="Wqkv",
+        out="out_proj",
+        mlp="ffn",
+    ),
+    "opt": Layout(
+        position="embed_positions",
+        final_norm="final_layer_norm",
+        norms=("self_attn_layer_norm", "final_layer_norm"),
+        out="out_proj",
+        mlp="",
+        up="fc1",
+        down="fc2",
+    ),
+}
+
+# peft 0.21.2 utils/constants.py TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING, the families above.
+PEFT_DEFAULT_TARGETS: dict[str, tuple[str, ...]] = {
+    "llama": ("q_proj", "v_proj"),
+    "mistral": ("q_proj", "v_proj"),
+    "stablelm": ("q_proj", "v_proj"),
+    "gemma": ("q_proj", "v_proj"),
+    "gemma2": ("q_proj", "v_proj"),
+    "gemma3_text": ("q_proj", "v_proj"),
+    "qwen2": ("q_proj", "v_proj"),
+    "qwen3": ("q_proj", "v_proj"),
+    "opt": ("q_proj", "v_proj"),
+    "gptj": ("q_proj", "v_proj"),
+    "gpt_neo": ("q_proj", "v_proj"),
+    "phi": ("q_proj", "v_proj", "fc1", "fc2"),
+    "gpt2": ("c_attn",),
+    "gpt_bigcode": ("c_attn",),
+    "bloom": ("query_key_value",),
+    "gpt_neox": ("query_key_value",),
+    "chatglm": ("query_key_value",),
+    "mpt": ("Wqkv",),
+}
+
+
+def layout(family: str) -> Layout:
+    """Module names of a family.
+
+    Raises:
+        NotModelled: no layout is known for that ``model_type``.
+    """
+    try:
+        return LAYOUTS[family]
+    except KeyError:
+        raise NotModelled(
+            f"the structure of model type {family!r} is not modelled",
+            fix="use a dense decoder such as llama, mistral, qwen2, qwen3, gemma2, phi3 or gpt2",
+        ) from None

@@ -1,0 +1,126 @@
+"""Low-rank adapters: which modules they sit on and how many parameters they train.
+
+PEFT puts ``lora_A`` (r, in) and ``lora_B`` (out, r) beside a module (peft 0.21.2
+``tuners/lora/layer.py`` ``LoraLayer.update_layer``), so a target costs r·(in + out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from finefit.errors import InputError
+from finefit.workload.families import PEFT_DEFAULT_TARGETS, layout
+from finefit.workload.model import Model
+from finefit.workload.parameters import (
+    Parameter,
+    embedding_parameters,
+    final_parameters,
+    head_parameters,
+    layer_parameters,
+)
+from finefit.workload.recipe import Lora
+
+_ALL = {"all", "all-linear"}  # LLaMA-Factory's and PEFT's words for every linear module but the head
+
+
+def linear_modules(model: Model) -> tuple[str, ...]:
+    """Leaf names of the linear modules of a layer, in order, each once ("q_proj", …)."""
+    leaves = (p.module.rpartition(".")[2] for p in layer_parameters(model) if p.kind == "linear")
+    return tuple(dict.fromkeys(leaves))
+
+
+def lora_targets(model: Model, spec: str | Sequence[str] | None, *, where: str | None = None) -> tuple[str, ...]:
+    """Leaf names that a target specification means for this model.
+
+    Args:
+        spec: "all" or "all-linear"; names, as a list or separated by commas; None for PEFT's default.
+        where: place the specification was read from, for the error.
+
+    Names that the model lacks are ignored as PEFT ignores them, as long as one fits.
+
+    Raises:
+        InputError: PEFT has no default for the family, or no name fits any module.
+    """
+    present = linear_modules(model)
+    if spec is None:
+        if model.family not in PEFT_DEFAULT_TARGETS:
+            raise InputError(
+                f"PEFT has no default LoRA targets for model type {model.family!r}",
+                where=where,
+                fix=f"name them: {', '.join(present)}, or all-linear",
+            )
+        return PEFT_DEFAULT_TARGETS[model.family]
+    wanted = [part.strip() for part in spec.split(",")] if isinstance(spec, str) else list(spec)
+    wanted = [name for name in wanted if name]
+    if len(wanted) == 1 and wanted[0] in _ALL:
+        return present
+    found = tuple(dict.fromkeys(name for name in wanted if any(True for _ in _matches(model, name))))
+    if not found:
+        raise InputError(
+            f"no module of {model.name} is called {', '.join(wanted) or '(nothing)'}",
+            where=where,
+            fix=f"its linear modules are {', '.join(present)}",
+        )
+    return found
+
+
+def adapter_shapes(model: Model, targets: Sequence[str]) -> tuple[tuple[str, int, int], ...]:
+    """(module path, in, out) of each adapted module inside one layer."""
+    return tuple(
+        (p.module, *_in_out(model, p))
+        for p in layer_parameters(model)
+        if p.kind == "linear" and any(_fits(p.module, name) for name in targets)
+    )
+
+
+def lora_parameters(model: Model, lora: Lora) -> int:
+    """Trainable parameters of a LoRA run: adapters plus full copies of ``modules_to_save``."""
+    return lora.rank * _adapted_width(model, lora.targets) + saved_numel(model, lora.modules_to_save)
+
+
+def saved_numel(model: Model, names: Sequence[str]) -> int:
+    """Elements of the modules trained in full beside the adapters.
+
+    A name counts the module once even where its weight is tied: PEFT copies the module
+    (peft 0.21.2 ``utils/other.py`` ``ModulesToSaveWrapper``), which unties it.
+    """
+    count = 0
+    for parameter, copies in _modules(model):
+        if any(parameter.module.endswith(name) for name in names):
+            count += parameter.numel * copies
+    return count
+
+
+def _adapted_width(model: Model, targets: Sequence[str]) -> int:
+    width = 0
+    for parameter, copies in _modules(model):
+        if parameter.kind in ("linear", "head", "embedding") and any(_fits(parameter.module, t) for t in targets):
+            width += sum(_in_out(model, parameter)) * copies
+    return width
+
+
+def _modules(model: Model) -> Iterator[tuple[Parameter, int]]:
+    """Every parameter of the module tree with its copies; a tied head is a module of its own here."""
+    for parameter in (*embedding_parameters(model), *final_parameters(model), *head_parameters(model)):
+        yield parameter, 1
+    if model.tied:
+        yield Parameter(f"{layout(model.family).head}.weight", (model.vocab, model.hidden), "head"), 1
+    for parameter in layer_parameters(model):
+        yield parameter, model.layers
+
+
+def _matches(model: Model, name: str) -> Iterator[Parameter]:
+    for parameter, _ in _modules(model):
+        if parameter.kind in ("linear", "head", "embedding") and _fits(parameter.module, name):
+            yield parameter
+
+
+def _fits(module: str, name: str) -> bool:
+    """PEFT's rule (peft 0.21.2 tuners/tuners_utils.py check_target_module_exists): whole last components."""
+    return module == name or module.endswith(f".{name}")
+
+
+def _in_out(model: Model, parameter: Parameter) -> tuple[int, int]:
+    first, second = parameter.shape
+    stored_in_out = parameter.kind == "embedding" or (parameter.kind == "linear" and layout(model.family).conv1d)
+    return (first, second) if stored_in_out else (second, first)
