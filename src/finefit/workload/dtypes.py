@@ -8,6 +8,7 @@ from enum import StrEnum
 class DType(StrEnum):
     """Element type of a tensor."""
 
+    FP64 = "fp64"
     FP32 = "fp32"
     BF16 = "bf16"
     FP16 = "fp16"
@@ -23,6 +24,7 @@ class DType(StrEnum):
 
 
 _BYTES = {
+    DType.FP64: 8,
     DType.FP32: 4,
     DType.BF16: 2,
     DType.FP16: 2,

@@ -57,6 +57,7 @@ class Model:
     sliding_window: int | None = None
     layer_types: tuple[str, ...] = ()  # "full" | "sliding" a layer; empty: all full
     checkpoint_dtype: DType = DType.BF16
+    dtype_stated: bool = True  # False: config.json names no dtype, checkpoint_dtype is what the loader falls back to
     checkpoint_quant: str = ""  # "gptq", "awq", ... when the stored weights are quantised already
     origin: str = ""  # "catalogue", a path, a Hub id@revision
 
