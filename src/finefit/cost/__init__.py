@@ -1,0 +1,34 @@
+"""Money: the bill of a run, what it stores, and whether it stays within a budget and a deadline."""
+
+from finefit.cost.bill import (
+    Band,
+    Bill,
+    BillItem,
+    Price,
+    Span,
+    bill,
+    egress_item,
+    gpu_item,
+    setup_item,
+    storage_item,
+)
+from finefit.cost.checkpoints import checkpoint_bytes, result_bytes
+from finefit.cost.limits import Limit, within_budget, within_deadline
+
+__all__ = [
+    "Band",
+    "Bill",
+    "BillItem",
+    "Limit",
+    "Price",
+    "Span",
+    "bill",
+    "checkpoint_bytes",
+    "egress_item",
+    "gpu_item",
+    "result_bytes",
+    "setup_item",
+    "storage_item",
+    "within_budget",
+    "within_deadline",
+]

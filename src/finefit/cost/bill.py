@@ -1,0 +1,212 @@
+"""The bill of a run: every money item with its quantity, unit price and source.
+
+An item whose price or quantity nobody knows has no amount: it is unknown, not free, and the total of
+the others is then a lower bound. Cloud prices count GB (10⁹ bytes), months of 730 hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from finefit.errors import InputError
+from finefit.units import GB, Money
+
+# Minutes before the first step, lowest and highest, from provider documentation and users' reports
+# collected in 2026-11. Most providers bill the GPU from the moment it boots.
+BOOT_MINUTES = (Decimal(1), Decimal(10))
+IMAGE_MINUTES = (Decimal(2), Decimal(10))
+ENVIRONMENT_MINUTES = (Decimal(3), Decimal(10))
+DOWNLOAD_GB_PER_SECOND = (Decimal("0.1"), Decimal("0.5"))  # weights from a hub, slowest and fastest
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A quantity with the ends of its interval."""
+
+    low: Decimal
+    likely: Decimal
+    high: Decimal
+
+    @classmethod
+    def of(cls, low: float, likely: float, high: float) -> Span:
+        """From floats, by their shortest decimal form."""
+        return cls(Decimal(str(low)), Decimal(str(likely)), Decimal(str(high)))
+
+    @classmethod
+    def exact(cls, value: Decimal) -> Span:
+        """A quantity that is known."""
+        return cls(value, value, value)
+
+    def scaled(self, low: Decimal, likely: Decimal, high: Decimal) -> Span:
+        """Each end by a factor of its own."""
+        return Span(self.low * low, self.likely * likely, self.high * high)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A unit price: what one unit costs, how far it may have drifted, who says so.
+
+    Attributes:
+        drift: relative half width from the price's age; source: provider and file or page.
+    """
+
+    unit_price: Money
+    source: str
+    drift: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Marginal price of the volume up to ``upto`` GB of a month (None: without end)."""
+
+    upto: Decimal | None
+    price: Money
+
+
+@dataclass(frozen=True, slots=True)
+class BillItem:
+    """One line. ``amount`` is None where a price or the quantity is unknown; ``low`` and ``high`` with it."""
+
+    name: str
+    unit: str
+    quantity: Span | None
+    unit_price: Money | None
+    amount: Money | None
+    low: Money | None
+    high: Money | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """All items of one run in one currency.
+
+    Attributes:
+        total, low, high: sums of the known items; None while the GPU-hours themselves are unknown.
+        unknown: names of items without an amount. Where there are any, the sums are lower bounds.
+    """
+
+    items: tuple[BillItem, ...]
+    total: Money | None
+    low: Money | None
+    high: Money | None
+    unknown: tuple[str, ...]
+
+    @property
+    def lower_bound(self) -> bool:
+        """The total leaves something out."""
+        return bool(self.unknown)
+
+
+def gpu_item(hours: Span | None, gpus: int, price: Price | None) -> BillItem:
+    """GPU-hours of the run: wall-clock hours times GPUs."""
+    return _item("GPU-hours", "GPU-hour", _times(hours, gpus), price, "hours of the run unknown")
+
+
+def setup_item(weights_bytes: int | None, gpus: int, price: Price | None) -> BillItem:
+    """GPU-hours paid before the first step: boot, image, environment, download of the weights.
+
+    The likely value is the middle of the lowest and highest time. Tokenising the data comes on top.
+    """
+    if weights_bytes is None:
+        return _item("set-up", "GPU-hour", None, price, "size of the weights unknown")
+    size = Decimal(weights_bytes) / GB / 60
+    ends = (BOOT_MINUTES, IMAGE_MINUTES, ENVIRONMENT_MINUTES)
+    low = sum((low for low, _ in ends), size / DOWNLOAD_GB_PER_SECOND[1]) / 60
+    high = sum((high for _, high in ends), size / DOWNLOAD_GB_PER_SECOND[0]) / 60
+    return _item("set-up", "GPU-hour", _times(Span(low, (low + high) / 2, high), gpus), price, "")
+
+
+def storage_item(checkpoint: int | None, kept: int | None, months: Decimal, price: Price | None) -> BillItem:
+    """Checkpoints kept for a time: copies times size.
+
+    Args:
+        checkpoint: bytes of one; kept: copies on disk (``save_total_limit``, or the number of saves).
+        months: how long they are kept.
+    """
+    quantity, why = None, "size of a checkpoint unknown"
+    if checkpoint is not None and kept is None:
+        why = "number of kept checkpoints unknown"
+    elif checkpoint is not None and kept is not None:
+        quantity = Span.exact(Decimal(checkpoint) * kept / GB * months)
+    return _item("checkpoint storage", "GB-month", quantity, price, why)
+
+
+def egress_item(result: int | None, bands: Sequence[Band], source: str) -> BillItem:
+    """Traffic of the result out of the provider, each band's price on its own share of the volume.
+
+    Args:
+        result: bytes taken out; bands: marginal prices in rising order, () where unknown.
+    """
+    if result is None or not bands:
+        why = "size of the result unknown" if result is None else "price unknown"
+        quantity = None if result is None else Span.exact(Decimal(result) / GB)
+        return BillItem("egress", "GB", quantity, None, None, None, None, why)
+    volume = Decimal(result) / GB
+    amount, start = Money(Decimal(0), bands[0].price.currency, bands[0].price.as_of), Decimal(0)
+    for band in bands:
+        end = volume if band.upto is None else min(volume, band.upto)
+        if end > start:
+            amount = _plus(amount, band.price * (end - start))
+            start = end
+    if start < volume:
+        raise InputError(f"egress of {volume:.0f} GB is beyond the last price band", where=source)
+    average = Money(amount.amount / volume, amount.currency, amount.as_of) if volume else bands[0].price
+    return BillItem("egress", "GB", Span.exact(volume), average, amount, amount, amount, source)
+
+
+def bill(items: Iterable[BillItem]) -> Bill:
+    """Sum of the items.
+
+    Raises:
+        InputError: items in different currencies.
+    """
+    lines = tuple(items)
+    unknown = tuple(line.name for line in lines if line.amount is None)
+    if any(line.name == "GPU-hours" and line.amount is None for line in lines):
+        return Bill(lines, None, None, None, unknown)
+    known = [line for line in lines if line.amount and line.low and line.high]
+    return Bill(
+        lines,
+        _sum([line.amount for line in known if line.amount]),
+        _sum([line.low for line in known if line.low]),
+        _sum([line.high for line in known if line.high]),
+        unknown,
+    )
+
+
+def _times(span: Span | None, count: int) -> Span | None:
+    factor = Decimal(count)
+    return None if span is None else span.scaled(factor, factor, factor)
+
+
+def _item(name: str, unit: str, quantity: Span | None, price: Price | None, why: str) -> BillItem:
+    """A line at a flat price; the ends join the quantity's interval and the price's drift."""
+    if quantity is None or price is None:
+        reason = why if quantity is None else "price unknown"
+        return BillItem(name, unit, quantity, price.unit_price if price else None, None, None, None, reason)
+    one = Decimal(1)
+    cost = quantity.scaled(one - price.drift, one, one + price.drift)
+    each = price.unit_price
+    return BillItem(name, unit, quantity, each, each * cost.likely, each * cost.low, each * cost.high, price.source)
+
+
+def _sum(amounts: Sequence[Money]) -> Money | None:
+    if not amounts:
+        return None
+    total = amounts[0]
+    for amount in amounts[1:]:
+        total = _plus(total, amount)
+    return total
+
+
+def _plus(left: Money, right: Money) -> Money:
+    """Sum in one currency, dated by the older price."""
+    if left.currency != right.currency:
+        raise InputError(
+            f"prices in {left.currency} and {right.currency} in one bill", fix="convert them to one currency first"
+        )
+    dates = [date for date in (left.as_of, right.as_of) if date]
+    return Money(left.amount + right.amount, left.currency, min(dates) if dates else None)
