@@ -64,16 +64,27 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """Events ``start`` to ``end`` stand for ``times`` identical layers one after the other."""
+
+    start: int
+    end: int
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """Events of one rank: ``i >= 0`` allocates tensor ``i``, ``~i`` (negative) frees it.
 
     A tensor never freed lives to the end. ``dims`` is the point a traced or measured timeline was
-    taken at; a modelled one is valid at any.
+    taken at; a modelled one is valid at any. A folded one is for ``compiled`` only: the other consumers
+    need every event.
     """
 
     tensors: tuple[Tensor, ...]
     events: tuple[int, ...]
     marks: tuple[Mark, ...]
+    folds: tuple[Fold, ...] = ()
     dims: Dims | None = None
 
     def phase_at(self, event: int) -> Mark:

@@ -41,6 +41,17 @@ SYMBOLS: dict[str, Callable[[Dims], int]] = {
 }
 
 
+def symbol(name: str, dims: Dims) -> int:
+    """Value of a symbol. ``chunk/k`` is Liger's chunk: the next power of two of T/k tokens.
+
+    linkedin/Liger-Kernel 0.8 ops/fused_linear_cross_entropy.py: k = ceil(V/H).
+    """
+    if name.startswith("chunk/"):
+        rows = -(-dims.b * dims.s // int(name[6:]))
+        return 1 << (rows - 1).bit_length()
+    return SYMBOLS[name](dims)
+
+
 @dataclass(frozen=True, slots=True)
 class Size:
     """Bytes of one tensor: ``itemsize * ceil(numel * Π symbols / n)``.
@@ -61,7 +72,7 @@ class Size:
         """Elements on one rank."""
         count = self.numel
         for name in self.symbols:
-            count *= SYMBOLS[name](dims)
+            count *= symbol(name, dims)
         return -(-count // dims.n) if self.sharded else count
 
     def raw(self, dims: Dims) -> int:

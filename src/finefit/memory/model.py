@@ -1,0 +1,295 @@
+"""The modelled Timeline: a Step played op by op, forward and backward, as PyTorch's autograd runs it.
+
+A tensor lives while something refers to it: a local variable of the library, a backward function
+that saved it, the gradient buffer of a value. Sharding comes in through the sizes of the states
+(``sharding.States``) and the gathers around a block (``sharding.Gather``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from finefit.memory.states import States
+from finefit.memory.timeline import Fold, Mark, Tensor, Timeline
+from finefit.step.ops import Block, Drop, Op, Step
+from finefit.step.size import Size
+from finefit.workload.recipe import Recipe
+
+
+class Player:
+    """Plays a step; ``play`` returns the Timeline."""
+
+    def __init__(self, step: Step, recipe: Recipe) -> None:
+        self.step, self.recipe = step, recipe
+        self.tensors: list[Tensor] = []
+        self.events: list[int] = []
+        self.marks: list[Mark] = []
+        self.folds: list[Fold] = []
+        self.refs: list[int] = []
+        self.phase = "load"
+        self.layer: int | None = None
+        self.states = States(self.step, self.recipe)
+        self.where: dict[int, int] = {}  # value -> tensor that holds it now
+        self.storages: dict[int, int] = {}  # storage -> tensor
+        self.kept: dict[tuple[int, int], list[int]] = {}  # (block, op) -> tensors saved for its backward
+        self.grads: dict[int, int] = {}  # value -> tensor of its gradient
+        self.param_grads: dict[str, int] = {}
+        self.pending: dict[str, int] = {}  # gradient of a tied weight waiting for its second use
+        self.category: dict[int, str] = {}
+        self.uses: dict[str, int] = {}
+        for block in self.step.blocks:
+            for item in block.program:
+                if isinstance(item, Op):
+                    for value in item.outs:
+                        self.category[value] = item.category
+                    for name in item.params:
+                        self.uses[name] = self.uses.get(name, 0) + 1
+        dropped = {item.value for b in self.step.blocks for item in b.program if isinstance(item, Drop)}
+        self.undropped = [value for value in self.category if value not in dropped]
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def alloc(
+        self, size: Size, category: str, op: str, module: str = "", *, assumed: bool = False, pool: str = "device"
+    ) -> int:
+        index = len(self.tensors)
+        self.tensors.append(Tensor(size, category, self.phase, op, module, self.layer, 0, pool, assumed))
+        self.refs.append(1)
+        self.events.append(index)
+        return index
+
+    def hold(self, tensor: int) -> int:
+        self.refs[tensor] += 1
+        return tensor
+
+    def release(self, tensor: int) -> None:
+        self.refs[tensor] -= 1
+        if self.refs[tensor] == 0:
+            self.events.append(~tensor)
+
+    def release_all(self, tensors: Iterable[int]) -> None:
+        for tensor in tensors:
+            self.release(tensor)
+
+    def enter(self, phase: str, step: int) -> None:
+        self.phase = phase
+        self.marks.append(Mark(len(self.events), phase, step))
+
+    def temporary(self, sizes: Iterable[Size], op: Op, *, assumed: bool = False) -> list[int]:
+        return [self.alloc(s, "workspace", op.name, op.module, assumed=assumed) for s in sizes]
+
+    # -- forward -----------------------------------------------------------------------------------
+
+    def forward(self, number: int, block: Block) -> None:
+        """Run a block; a checkpointed one saves nothing but its arguments."""
+        saving = not block.checkpointed
+        if block.checkpointed:
+            self.kept[number, -1] = [self.hold(self.where[value]) for value in block.entries]
+        for position, item in enumerate(block.program):
+            if isinstance(item, Drop):
+                self.drop(item.value)
+            else:
+                self.run(item)
+                if saving:
+                    self.save(number, position, item)
+
+    def run(self, op: Op) -> None:
+        temps = self.temporary(op.temps, op)
+        for value in op.outs:
+            info = self.step.values[value]
+            if value in op.new:
+                self.storages[info.storage] = self.alloc(info.size, op.category, op.name, op.module)
+            else:
+                self.hold(self.storages[info.storage])
+            self.where[value] = self.storages[info.storage]
+        self.release_all(temps)
+
+    def save(self, number: int, position: int, op: Op) -> None:
+        if op.saves:
+            self.kept[number, position] = [self.hold(self.where[value]) for value in op.saves]
+
+    def drop(self, value: int) -> None:
+        self.release(self.where[value])
+
+    # -- backward ----------------------------------------------------------------------------------
+
+    def backward(self, number: int, block: Block) -> None:
+        if block.checkpointed:
+            leftovers = self.recompute(number, block)
+            self.reverse(number, block)
+            self.release_all(leftovers)
+            self.release_all(self.kept.pop((number, -1)))
+        else:
+            self.reverse(number, block)
+
+    def recompute(self, number: int, block: Block) -> list[int]:
+        """Run the block again, now saving. Returns what stays referenced until its backward is done.
+
+        The reentrant implementation holds the block's output while it calls backward on it; the other
+        one stops right where the last tensor is saved (torch 2.13.0 utils/checkpoint.py early stop).
+        """
+        self.where.update(zip(block.entries, self.kept[number, -1], strict=True))
+        born: dict[int, None] = {}
+        last = max((i for i, item in enumerate(block.program) if isinstance(item, Op) and item.saves), default=-1)
+        for position, item in enumerate(block.program):
+            if isinstance(item, Drop):
+                if item.value in born:
+                    del born[item.value]
+                    self.drop(item.value)
+                continue
+            if not self.recipe.reentrant and position == last and not set(item.saves) & set(item.outs):
+                self.save(number, position, item)
+                break
+            self.run(item)
+            born.update(dict.fromkeys(item.outs))
+            self.save(number, position, item)
+            if not self.recipe.reentrant and position == last:
+                break
+        held = []
+        for value in born:
+            if self.recipe.reentrant and value == block.exit:
+                held.append(self.where[value])
+            else:
+                self.drop(value)
+        return held
+
+    def reverse(self, number: int, block: Block) -> None:
+        for position in range(len(block.program) - 1, -1, -1):
+            item = block.program[position]
+            if isinstance(item, Op):
+                self.differentiate(item, self.kept.pop((number, position), []))
+
+    def differentiate(self, op: Op, saved: list[int]) -> None:
+        """One backward function: gradients of its inputs and parameters from those of its outputs."""
+        incoming = [self.grads.pop(value) for value in op.outs if value in self.grads]
+        if not incoming:
+            self.release_all(saved)
+            return
+        temps = self.temporary(op.back, op) + self.temporary(op.back_assumed, op, assumed=True)
+        made: list[tuple[int, int]] = []
+        for value, how in op.grads:
+            if how == "pass":
+                made.append((value, self.hold(incoming[0])))
+            else:
+                size = self.step.values[value].size
+                made.append((value, self.alloc(size, self.category[value], op.name, op.module)))
+        fresh = [(name, self.parameter_gradient(name, op)) for name in op.params]
+        self.release_all(temps)
+        self.release_all(saved)
+        for value, tensor in made:
+            self.accumulate(value, tensor, op)
+        self.release_all(incoming)
+        for name, tensor in fresh:
+            self.accumulate_parameter(name, tensor, op)
+
+    def parameter_gradient(self, name: str, op: Op) -> int:
+        return self.alloc(self.step.params[name].size, "gradients", op.name, op.module)
+
+    def accumulate(self, value: int, tensor: int, op: Op) -> None:
+        """Second gradient of a value: added in place where nothing else holds the first one."""
+        if value not in self.grads:
+            self.grads[value] = tensor
+            return
+        first = self.grads[value]
+        if self.refs[first] > 1:
+            self.grads[value] = self.alloc(self.step.values[value].size, self.category[value], op.name, op.module)
+            self.release(first)
+        self.release(tensor)
+
+    def accumulate_parameter(self, name: str, tensor: int, op: Op) -> None:
+        if self.uses[name] > 1:  # tied weight: both gradients meet in one buffer, out of place
+            if name not in self.pending:
+                self.pending[name] = tensor
+                return
+            first = self.pending.pop(name)
+            total = self.alloc(self.step.params[name].size, "gradients", "add", op.module)
+            self.release(first)
+            self.release(tensor)
+            tensor = total
+        if name in self.param_grads:
+            self.release(tensor)  # added in place
+        else:
+            self.param_grads[name] = tensor
+
+    # -- one run -----------------------------------------------------------------------------------
+
+    def each_block(self, blocks: Iterable[tuple[int, Block]]) -> Iterable[tuple[int, Block]]:
+        """Blocks in order; the events of a repeated one are marked as a fold."""
+        for number, block in blocks:
+            start = len(self.events)
+            self.layer = block.layer
+            yield number, block
+            self.layer = None
+            if block.repeat > 1:
+                self.folds.append(Fold(start, len(self.events), block.repeat))
+
+    def load(self) -> None:
+        self.enter("load", 0)
+        for name, size in self.step.buffers:
+            self.alloc(size, "buffers", name)
+        for _, block in self.each_block(enumerate(self.step.blocks)):
+            for name in block.params:
+                param = self.step.params[name]
+                self.alloc(self.states.weight(param), param.category, "parameter", name)
+
+    def allocate_states(self) -> None:
+        for _, block in self.each_block(enumerate(self.step.blocks)):
+            for name in block.params:
+                for suffix, size, pool in self.states.optimizer(self.step.params[name]):
+                    self.alloc(size, "optimizer", suffix, name, pool=pool)
+
+    def micro_batch(self, step: int) -> None:
+        blocks = list(enumerate(self.step.blocks))
+        phase = ""
+        for number, block in self.each_block(blocks):
+            if block.phase != phase:
+                phase = block.phase
+                self.enter(phase, step)
+            self.forward(number, block)
+        self.enter("backward", step)
+        root = self.step.loss
+        self.grads[root] = self.alloc(self.step.values[root].size, "logits", "ones_like")
+        for number, block in self.each_block(reversed(blocks)):
+            self.backward(number, block)
+        for value in self.undropped:
+            self.drop(value)
+
+    def optimizer_step(self, step: int) -> None:
+        self.enter("optimizer", step)
+        temps = []
+        for _, block in self.each_block(enumerate(self.step.blocks)):
+            for name in block.params:
+                size = self.states.step_temporary(self.step.params[name])
+                if size is not None:
+                    temps.append(self.alloc(size, "workspace", "foreach", name))
+        by_block = iter(temps)
+        for _, block in self.each_block(enumerate(self.step.blocks)):
+            for name in block.params:
+                if self.states.step_temporary(self.step.params[name]) is not None:
+                    self.release(next(by_block))
+
+    def zero_grad(self) -> None:
+        for _, block in self.each_block(enumerate(self.step.blocks)):
+            for name in block.params:
+                if name in self.param_grads:
+                    self.release(self.param_grads.pop(name))
+
+    def play(self, *, first_step: bool) -> Timeline:
+        """Load, then a first step (no optimizer states yet) if asked for, then a steady one."""
+        self.load()
+        micro_batches = 1 if self.recipe.grad_accum == 1 else 2
+        for step in (1, 2) if first_step else (2,):
+            if step == 2 and not first_step:
+                self.allocate_states()
+            for _ in range(micro_batches):
+                self.micro_batch(step)
+            if step == 1:
+                self.allocate_states()
+            self.optimizer_step(step)
+            self.zero_grad()
+        return Timeline(tuple(self.tensors), tuple(self.events), tuple(self.marks), tuple(self.folds))
+
+
+def play(step: Step, recipe: Recipe, *, first_step: bool = False) -> Timeline:
+    """The Timeline of ``recipe`` running ``step``."""
+    return Player(step, recipe).play(first_step=first_step)

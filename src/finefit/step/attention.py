@@ -1,0 +1,143 @@
+"""Rotary embedding and the attention kernels.
+
+transformers 5.24.0 ``models/llama/modeling_llama.py`` and ``integrations/sdpa_attention.py``; kernels of
+torch 2.13.0 ``aten/native/transformers/cuda`` (flash: flash_api.cpp, memory-efficient: attention.cu).
+"""
+
+from __future__ import annotations
+
+from finefit.step.net import Net
+from finefit.step.ops import Flops
+from finefit.step.size import Size
+from finefit.step.tape import TOKENS, Ref
+from finefit.workload.dtypes import DType
+
+SCORES = ("b", "s", "s")
+
+
+def rotate_half(net: Net, x: Ref) -> Ref:
+    """``cat((-x2, x1))``: half a copy for the negation, in both directions a full one."""
+    half = Size(x.dtype.bytes, x.numel // 2, x.symbols)
+    return net.tape.op("cat", [x], x.numel, x.dtype, symbols=x.symbols, temps=(half,), back=(half, x.size))
+
+
+def rotary(net: Net, query: Ref, key: Ref, cos: Ref, sin: Ref) -> tuple[Ref, Ref]:
+    """``apply_rotary_pos_emb`` over whole heads."""
+    query_out = net.add(net.mul(query, cos), net.mul(rotate_half(net, query), sin))
+    key_out = net.add(net.mul(key, cos), net.mul(rotate_half(net, key), sin))
+    return query_out, key_out
+
+
+def partial_rotary(net: Net, query: Ref, key: Ref, cos: Ref, sin: Ref, fraction: float) -> tuple[Ref, Ref]:
+    """GPT-NeoX and Phi rotate the first part of each head and join it with the rest."""
+    outs = []
+    for x in (query, key):
+        turned = int(x.numel * fraction)
+        rot, rest = net.tape.split(x, [turned, x.numel - turned], "slice")
+        rot = net.add(net.mul(rot, cos), net.mul(rotate_half(net, rot), sin))
+        outs.append(net.tape.op("cat", [rot, rest], x.numel, rot.dtype, symbols=x.symbols, passes=True))
+    return outs[0], outs[1]
+
+
+def repeat_kv(net: Net, x: Ref) -> Ref:
+    """``repeat_kv``: keys or values copied to every query head; the backward sums a full-size gradient."""
+    groups = net.model.heads // net.model.kv_heads
+    if groups == 1:
+        return net.alias(x)
+    return net.tape.op("repeat_kv", [x], x.numel * groups, x.dtype, symbols=x.symbols)
+
+
+def _flops(net: Net) -> Flops:
+    """QKᵀ and AV, the causal half: 2·T·s·A·D."""
+    return Flops("attention", 2 * net.model.q_width, SCORES)
+
+
+def flash(net: Net, query: Ref, key: Ref, value: Ref, dropout: float = 0.0) -> Ref:
+    """FlashAttention-2: saves q, k, v, out and the log-sum-exp in fp32.
+
+    Its backward allocates, inside the kernel's wrapper, an fp32 dq accumulator padded to blocks of 128
+    rows and 32 columns, the row sums, and for grouped queries dk and dv over all heads.
+    """
+    model, half = net.model, query.dtype
+    heads, d32 = model.heads, -(-model.head_dim // 32) * 32
+    inner = [Size(4, heads * d32, ("b", "s128")), Size(4, heads, ("b", "s128"))]
+    if model.kv_heads != heads:
+        inner += [Size(half.bytes, heads * model.head_dim, TOKENS)] * 2
+    lse = net.tape.op("logsumexp", [], heads, DType.FP32, needs_grad=False)
+    return net.tape.op(
+        "flash_attention",
+        [query, key, value],
+        model.q_width,
+        half,
+        saves=[query, key, value, lse],
+        save_out=True,
+        back_assumed=tuple(inner),
+        flops=_flops(net),
+    )
+
+
+def efficient(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None) -> Ref:
+    """Memory-efficient kernel, taken when a mask is passed: log-sum-exp rows rounded to 32."""
+    saves = [query, key, value] + ([mask] if mask is not None else [])
+    lse = net.tape.op("logsumexp", [], net.model.heads, DType.FP32, symbols=("b", "s32"), needs_grad=False)
+    return net.tape.op(
+        "efficient_attention",
+        [query, key, value],
+        net.model.q_width,
+        query.dtype,
+        saves=[*saves, lse],
+        save_out=True,
+        flops=_flops(net),
+    )
+
+
+def sdpa(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: float) -> Ref:
+    """``sdpa_attention_forward``: flash without a mask; with one, keys and values are expanded first.
+
+    A boolean mask becomes an additive one in the compute dtype, once a layer, and is saved.
+    """
+    if net.autocast is not None:  # on autocast's cast list
+        query, key, value = (net.cast(x, net.autocast) for x in (query, key, value))
+    if query.dtype == DType.FP32 or net.model.head_dim > 256 or mask is not None:
+        key, value = repeat_kv(net, key), repeat_kv(net, value)
+        additive = None
+        if mask is not None:
+            additive = net.tape.op("where", [mask], 1, query.dtype, symbols=SCORES, needs_grad=False)
+        return efficient(net, query, key, value, additive)
+    return flash(net, query, key, value, dropout)
+
+
+def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: float, softcap: bool = False) -> Ref:
+    """``eager_attention_forward``: scores of b·A·s² elements, softmax in fp32."""
+    heads = net.model.heads
+    key, value = repeat_kv(net, key), repeat_kv(net, value)
+    tape, half = net.tape, query.dtype
+    scores = tape.op(
+        "bmm",
+        [query, key],
+        heads,
+        half,
+        symbols=SCORES,
+        saves=[query, key],
+        flops=Flops("attention", net.model.q_width, SCORES),
+    )
+    scores = net.scale(scores)
+    if softcap:
+        scores = net.scale(scores)
+        scores = tape.op("tanh", [scores], heads, scores.dtype, symbols=SCORES, save_out=True)
+        scores = net.scale(scores)
+    if mask is not None:
+        scores = net.add(scores, mask)
+    weights = tape.op("softmax", [scores], heads, DType.FP32, symbols=SCORES, save_out=True)
+    weights = net.cast(weights, half)
+    del scores
+    weights = net.dropout(weights, dropout)
+    out = tape.op(
+        "bmm",
+        [weights, value],
+        net.model.q_width,
+        half,
+        saves=[weights, value],
+        flops=Flops("attention", net.model.q_width, SCORES),
+    )
+    return net.contiguous(out)

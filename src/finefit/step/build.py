@@ -1,0 +1,203 @@
+"""From a model and a recipe to the ``Step``: which parameters live where, and the forward pass.
+
+``folded``: layers between the second and the last but one are identical; one stands for all of them
+(``Block.repeat``), so building and evaluating does not depend on the depth. The replay of the
+caching allocator needs every event and asks for the unfolded step.
+"""
+
+from __future__ import annotations
+
+from finefit.step.decoder import Decoder, Positions, attention_in_use
+from finefit.step.linear import Linears
+from finefit.step.loss import chunked_loss, full_loss, fused_linear_loss
+from finefit.step.net import Net
+from finefit.step.ops import Param, Step
+from finefit.step.tape import Ref, Tape
+from finefit.workload.dtypes import DType
+from finefit.workload.families import layout
+from finefit.workload.model import Model
+from finefit.workload.parameters import (
+    Parameter,
+    embedding_parameters,
+    final_parameters,
+    head_parameters,
+    layer_parameters,
+)
+from finefit.workload.recipe import Recipe
+
+_UNFOLDED = 5  # first two, one in the middle, last two
+
+
+class _Builder:
+    def __init__(self, model: Model, recipe: Recipe) -> None:
+        self.model, self.recipe = model, recipe
+        self.tape = Tape()
+        self.net = Net(self.tape, model, recipe)
+        self.linears = Linears(self.net)
+        self.names = layout(model.family)
+        self.decoder = Decoder(self.net, self.linears, self.names)
+
+    # -- parameters --------------------------------------------------------------------------------
+
+    def _resident_dtype(self) -> DType:
+        """dtype of parameters that are neither adapters nor quantised."""
+        recipe = self.recipe
+        return DType.FP32 if recipe.quant is not None and recipe.quant.kbit_prepare else recipe.weight_dtype
+
+    def register(self, parameters: tuple[Parameter, ...], prefix: str = "") -> None:
+        recipe, tape = self.recipe, self.tape
+        lora = recipe.lora if recipe.method == "lora" else None
+        for p in parameters:
+            name, module = f"{prefix}{p.name}", f"{prefix}{p.module}"
+            if p.kind in ("linear", "head"):
+                if p.name.endswith(".weight"):
+                    out, inn = p.shape if not self.names.conv1d or p.kind == "head" else (p.shape[1], p.shape[0])
+                    self.linears.shapes[module] = (inn, out)
+            if p.kind == "bias":
+                self.linears.biased.add(module)
+            if p.kind == "linear" and recipe.quant is not None:
+                self._quantised(name, module, p.numel)
+            else:
+                tape.param(Param(name, self._resident_dtype(), p.numel, lora is None, "weights"))
+            leaf = p.module.rpartition(".")[2]
+            if lora is not None and p.kind == "linear" and (leaf in lora.targets or p.module in lora.targets):
+                inn, out = self.linears.shapes[module]
+                self.linears.adapted.add(module)
+                tape.param(Param(f"{module}.lora_A.weight", lora.dtype, inn, True, "adapters", ("r",)))
+                tape.param(Param(f"{module}.lora_B.weight", lora.dtype, out, True, "adapters", ("r",)))
+            if lora is not None and leaf in lora.modules_to_save and p.kind in ("embedding", "head"):
+                tape.param(Param(f"{module}.modules_to_save.weight", lora.dtype, p.numel, True, "adapters"))
+
+    def _quantised(self, name: str, module: str, numel: int) -> None:
+        """bitsandbytes storage: packed weight, block constants, and with double quantisation theirs.
+
+        4 bits: one fp32 constant per 64 weights; doubled: one byte per 64 and one fp32 per 64·256
+        (bitsandbytes 0.50.2 functional.quantize_4bit). int8: one fp32 constant per output row.
+        """
+        quant, tape = self.recipe.quant, self.tape
+        assert quant is not None
+        self.linears.quantised.add(module)
+
+        def piece(suffix: str, dtype: DType, count: int) -> None:
+            tape.param(Param(f"{name}{suffix}", dtype, count, False, "weights"))
+
+        if quant.kind == "int8":
+            piece("", DType.UINT8, numel)
+            piece(".SCB", DType.FP32, self.linears.shapes[module][1])
+            return
+        blocks = -(-numel // 64)
+        piece("", DType.UINT8, -(-numel // 2))
+        if quant.double:
+            piece(".absmax", DType.UINT8, blocks)
+            piece(".nested_absmax", DType.FP32, -(-blocks // 256))
+        else:
+            piece(".absmax", DType.FP32, blocks)
+
+    # -- forward -----------------------------------------------------------------------------------
+
+    def _active(self, path: str) -> str:
+        """The copy that PEFT's ModulesToSaveWrapper runs, where there is one."""
+        saved = f"{path}.modules_to_save.weight"
+        return saved if saved in self.tape.params else f"{path}.weight"
+
+    def embed(self) -> Ref:
+        """Token embedding, position table, scaling and dropout, up to the first layer."""
+        net, tape, model, recipe = self.net, self.tape, self.model, self.recipe
+        name = self._active(self.names.embedding)
+        trainable = net.trainable(name)
+        # LoRA with checkpointing calls enable_input_require_grads: the embedding output is a leaf with grad
+        forced = recipe.method == "lora" and recipe.checkpointing != "none"
+        ids = tape.leaf(1, DType.INT64, name="input_ids")
+        with tape.module(self.names.embedding):
+            sort = (ids.size, ids.size, ids.size)  # aten/native/cuda/Embedding.cu: keys, indices, radix temporary
+            hidden = tape.op(
+                "embedding",
+                [],
+                model.hidden,
+                net.weight_dtype(name),
+                saves=[ids] if trainable else [],
+                params=(name,) if trainable else (),
+                back_assumed=sort if trainable else (),
+                needs_grad=trainable or forced,
+            )
+        if model.position == "learned":
+            with tape.module(self.names.position):
+                table = f"{self.names.position}.weight"
+                params = (table,) if net.trainable(table) else ()
+                places = tape.op("embedding", [], model.hidden, net.weight_dtype(table), symbols=("s",), params=params)
+            hidden = net.add(hidden, places)
+        if self.decoder.gemma:
+            hidden = net.scale(hidden)
+        if model.embedding_norm:
+            hidden = self.decoder.norm(hidden, self.names.embedding_norm)
+        return net.dropout(hidden, model.embedding_dropout)
+
+    def positions(self, hidden: Ref) -> Positions:
+        tape, model, recipe = self.tape, self.model, self.recipe
+        cos = sin = mask = None
+        if model.position == "rope":
+            width = int(model.head_dim * model.rotary_fraction)
+            cos = tape.leaf(width, hidden.dtype, ("s",), "cos")
+            sin = tape.leaf(width, hidden.dtype, ("s",), "sin")
+        attention = attention_in_use(self.net)
+        if attention == "eager":
+            mask = tape.leaf(1, hidden.dtype, ("b", "s", "s"), "causal_mask")
+        elif recipe.padded and attention == "sdpa":
+            mask = tape.leaf(1, DType.BOOL, ("b", "s", "s"), "causal_mask")
+        return Positions(cos, sin, mask)
+
+    def layers(self, hidden: Ref, at: Positions, folded: bool) -> Ref:
+        tape, count = self.tape, self.model.layers
+        order = list(range(count))
+        repeats = [1] * count
+        if folded and count > _UNFOLDED:
+            order = [0, 1, 2, count - 2, count - 1]
+            repeats = [1, 1, count - 4, 1, 1]
+        for index, repeat in zip(order, repeats, strict=True):
+            with tape.block(f"layers.{index}", index, repeat=repeat) as block, tape.module(f"layers.{index}"):
+                self.register(layer_parameters(self.model, index), f"layers.{index}.")
+                block.checkpointed = self.recipe.checkpointing == "full"
+                block.entries = tuple(x.value for x in (hidden, at.cos, at.sin, at.mask) if x is not None)
+                hidden = self.decoder.layer(hidden, at)
+                block.exit = hidden.value
+        return hidden
+
+    def head(self, hidden: Ref) -> None:
+        """Final norm, head and loss; returns as the training loop's last references go."""
+        net, tape, model, names = self.net, self.tape, self.model, self.names
+        loss_of = self.recipe.loss
+        head = self._active(names.embedding if model.tied else names.head)
+        if loss_of == "full":
+            bias = f"{names.head}.bias" if model.head_bias else None
+            with tape.module(names.head):
+                loss, logits = full_loss(net, hidden, head, bias)
+                del hidden
+            if self.recipe.keeps_outputs:
+                tape.hold(logits)
+        elif loss_of == "fused_linear":
+            loss = fused_linear_loss(net, hidden, head)
+        else:
+            loss = chunked_loss(net, hidden, head)
+        tape.hold(loss)
+
+    def build(self, folded: bool) -> Step:
+        tape, model = self.tape, self.model
+        with tape.block("embedding"):
+            self.register(embedding_parameters(model))
+            hidden = self.embed()
+            at = self.positions(hidden)
+        hidden = self.layers(hidden, at, folded)
+        with tape.block("head", phase="loss"):
+            self.register(final_parameters(model))
+            self.register(head_parameters(model))
+            hidden = self.decoder.norm(hidden, self.names.final_norm)
+            del at
+            self.head(hidden)
+            del hidden
+            self.net.weight_casts.clear()
+        return tape.finish()
+
+
+def build_step(model: Model, recipe: Recipe, *, folded: bool = False) -> Step:
+    """The forward pass of one micro-batch of ``recipe`` on ``model``."""
+    return _Builder(model, recipe).build(folded)

@@ -1,0 +1,212 @@
+"""One decoder layer of each family, written line by line after its modelling code.
+
+transformers 5.24.0 ``models/<family>/modeling_<family>.py``: llama (mistral, qwen2, qwen3, yi and most
+others), gemma, gemma2, gemma3, olmo2, phi, phi3, gpt2, gpt_neox. Remote-code families with the same
+arithmetic (internlm, internlm2, baichuan, qwen) follow the llama path with their own module names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from finefit.step import attention as kernels
+from finefit.step.linear import Linears
+from finefit.step.net import Net
+from finefit.step.tape import Ref
+from finefit.workload.dtypes import DType
+from finefit.workload.families import Layout
+
+
+@dataclass(slots=True)
+class Positions:
+    """What the model's forward hands to every layer: rotary tables and an attention mask."""
+
+    cos: Ref | None
+    sin: Ref | None
+    mask: Ref | None
+
+
+class Decoder:
+    """Runs decoder layers on a tape."""
+
+    def __init__(self, net: Net, linears: Linears, names: Layout) -> None:
+        self.net, self.linears, self.names = net, linears, names
+        self.gemma = net.model.family.startswith("gemma")
+
+    # -- pieces ------------------------------------------------------------------------------------
+
+    def norm(self, x: Ref, path: str, *, width: int | None = None) -> Ref:
+        net = self.net
+        with net.tape.module(path):
+            full = net.tape.path
+            if net.model.norm == "layer":
+                return net.layer_norm(x, full)
+            if net.recipe.fused_kernels:
+                return self._liger_norm(x, full)
+            name = f"{full}.weight" if net.model.norm_weight else None
+            return net.rms_norm(x, name, width=width, gemma=self.gemma)
+
+    def _liger_norm(self, x: Ref, full: str) -> Ref:
+        """Liger RMSNorm: one kernel that keeps its input and the reciprocal deviation in fp32.
+
+        linkedin/Liger-Kernel 0.8 ``ops/rms_norm.py``: the input gradient overwrites the output's.
+        """
+        net = self.net
+        params = tuple(p for p in (f"{full}.weight",) if net.trainable(p))
+        rstd = net.tape.op("rstd", [], 1, DType.FP32, symbols=x.symbols, needs_grad=False)
+        return net.tape.op(
+            "liger_rms_norm", [x], x.numel, x.dtype, symbols=x.symbols, saves=[x, rstd], params=params, passes=True
+        )
+
+    def activation(self, x: Ref) -> Ref:
+        """Activations as ``transformers.activations.ACT2FN`` implements them."""
+        net, name = self.net, self.net.model.activation
+        if name in ("gelu_new", "gelu_fast"):
+            return self._gelu_new(x)
+        if name == "relu":
+            return net.tape.op("relu", [x], x.numel, x.dtype, symbols=x.symbols, save_out=True)
+        if name == "quick_gelu":
+            return net.mul(
+                x, net.tape.op("sigmoid", [net.scale(x)], x.numel, x.dtype, symbols=x.symbols, save_out=True)
+            )
+        return net.unary(name, x)
+
+    def _gelu_new(self, x: Ref) -> Ref:
+        """``NewGELUActivation``: eight separate kernels, four saved tensors."""
+        net, tape = self.net, self.net.tape
+        cube = tape.op("pow", [x], x.numel, x.dtype, symbols=x.symbols, saves=[x], back=(x.size, x.size))
+        inner = net.scale(net.add(x, net.scale(cube)))
+        del cube
+        tanh = tape.op("tanh", [inner], x.numel, x.dtype, symbols=x.symbols, save_out=True)
+        del inner
+        shifted = tape.op("add", [tanh], x.numel, x.dtype, symbols=x.symbols, passes=True)
+        return net.mul(net.scale(x), shifted)
+
+    def attention(self, x: Ref, at: Positions) -> Ref:
+        net, names, model, lin = self.net, self.names, self.net.model, self.linears
+        with net.tape.module(names.attention):
+            if model.fused_qkv:
+                qkv = lin(x, names.qkv)
+                query, key, value = net.tape.split(qkv, [model.q_width, model.kv_width, model.kv_width])
+                del qkv
+            else:
+                query, key, value = lin(x, names.q), lin(x, names.k), lin(x, names.v)
+            if model.qk_norm:
+                width = {"head": model.head_dim, "each": model.head_dim}.get(model.qk_norm)
+                query = self.norm(query, names.q_norm, width=width)
+                key = self.norm(key, names.k_norm, width=width)
+            if at.cos is not None and at.sin is not None:
+                query, key = self._rope(query, key, at.cos, at.sin)
+            out = self._kernel(query, key, value, at.mask)
+            del query, key, value
+            return lin(out, names.out)
+
+    def _rope(self, query: Ref, key: Ref, cos: Ref, sin: Ref) -> tuple[Ref, Ref]:
+        net = self.net
+        if net.recipe.fused_kernels:
+            return self._liger_rope(query, key, cos, sin)
+        if net.model.rotary_fraction < 1:
+            return kernels.partial_rotary(net, query, key, cos, sin, net.model.rotary_fraction)
+        return kernels.rotary(net, query, key, cos, sin)
+
+    def _liger_rope(self, query: Ref, key: Ref, cos: Ref, sin: Ref) -> tuple[Ref, Ref]:
+        """Liger rotates in place of a contiguous copy (``ops/rope.py``)."""
+        tape = self.net.tape
+        outs = [
+            tape.op("liger_rope", [x], x.numel, x.dtype, symbols=x.symbols, saves=[cos, sin], passes=True)
+            for x in (query, key)
+        ]
+        return outs[0], outs[1]
+
+    def _kernel(self, query: Ref, key: Ref, value: Ref, mask: Ref | None) -> Ref:
+        net = self.net
+        p = net.model.attention_dropout
+        implementation = attention_in_use(net)
+        if implementation == "eager":
+            return kernels.eager(net, query, key, value, mask, p, softcap=net.model.attention_softcap)
+        if implementation == "flash2":
+            if query.dtype == DType.FP32 and net.autocast is not None:
+                query, key, value = (net.cast(t, net.autocast) for t in (query, key, value))
+            return kernels.flash(net, query, key, value, p)
+        return kernels.sdpa(net, query, key, value, mask, p)
+
+    def mlp(self, x: Ref) -> Ref:
+        net, names, model, lin = self.net, self.names, self.net.model, self.linears
+        with net.tape.module(names.mlp) if names.mlp else _nothing():
+            if not model.gated_mlp:
+                return lin(self.activation(lin(x, names.up)), names.down)
+            if model.fused_gate_up:
+                both = lin(x, names.gate_up)
+                gate, up = net.tape.split(both, [model.ffn, model.ffn], "chunk")
+                del both
+                return lin(net.mul(up, self.activation(gate)), names.down)
+            if net.recipe.fused_kernels:
+                return lin(self._liger_swiglu(lin(x, names.gate), lin(x, names.up)), names.down)
+            return lin(net.mul(self.activation(lin(x, names.gate)), lin(x, names.up)), names.down)
+
+    def _liger_swiglu(self, gate: Ref, up: Ref) -> Ref:
+        """``LigerSiLUMulFunction`` keeps gate and up; their gradients overwrite them (``ops/swiglu.py``)."""
+        return self.net.tape.op("liger_swiglu", [gate, up], gate.numel, gate.dtype, saves=[gate, up])
+
+    # -- layers ------------------------------------------------------------------------------------
+
+    def layer(self, hidden: Ref, at: Positions) -> Ref:
+        """One decoder layer; the wiring depends on where the norms are."""
+        model = self.net.model
+        if model.parallel_block:
+            return self._parallel(hidden, at)
+        if model.post_norm:
+            return self._post_norm(hidden, at)
+        return self._pre_norm(hidden, at)
+
+    def _residual_dropout(self, x: Ref) -> Ref:
+        return self.net.dropout(x, self.net.model.residual_dropout)
+
+    def _pre_norm(self, hidden: Ref, at: Positions) -> Ref:
+        net, norms, sandwich = self.net, self.names.norms, self.net.model.sandwich_norms
+        residual = hidden
+        hidden = self.norm(hidden, norms[0])
+        hidden = self._residual_dropout(self.attention(hidden, at))
+        if sandwich:
+            hidden = self.norm(hidden, norms[1])
+        hidden = net.add(residual, hidden)
+        residual = hidden
+        hidden = self.norm(hidden, norms[2] if sandwich else norms[1])
+        hidden = self._residual_dropout(self.mlp(hidden))
+        if sandwich:
+            hidden = self.norm(hidden, norms[3])
+        return net.add(residual, hidden)
+
+    def _post_norm(self, hidden: Ref, at: Positions) -> Ref:
+        net, norms = self.net, self.names.norms
+        residual = hidden
+        hidden = self.norm(self.attention(hidden, at), norms[0])
+        hidden = net.add(residual, hidden)
+        residual = hidden
+        hidden = self.norm(self.mlp(hidden), norms[1])
+        return net.add(residual, hidden)
+
+    def _parallel(self, hidden: Ref, at: Positions) -> Ref:
+        net, norms, shared = self.net, self.names.norms, self.net.model.shared_norm
+        normed = self.norm(hidden, norms[0])
+        attended = self._residual_dropout(self.attention(normed, at))
+        if not shared:
+            normed = self.norm(hidden, norms[1])
+        fed = self._residual_dropout(self.mlp(normed))
+        del normed
+        return net.add(net.add(attended, fed), hidden)
+
+
+def attention_in_use(net: Net) -> str:
+    """Attention that really runs: soft-capped scores cannot use SDPA and fall back to eager.
+
+    transformers 5.24.0 ``integrations/sdpa_attention.py`` refuses ``softcap``.
+    """
+    asked = net.recipe.attention
+    return "eager" if asked == "sdpa" and net.model.attention_softcap else asked
+
+
+class _nothing:  # noqa: N801 - a context manager used as a keyword
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...

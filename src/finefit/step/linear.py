@@ -1,0 +1,135 @@
+"""Linear layers: plain, with LoRA beside them, on quantised storage.
+
+Follows peft 0.21.2 ``tuners/lora/layer.py`` and ``bnb.py``, bitsandbytes 0.50.2
+``autograd/_functions.py`` and ``nn/modules.py``.
+"""
+
+from __future__ import annotations
+
+from finefit.step.net import Net
+from finefit.step.ops import Flops
+from finefit.step.size import Size
+from finefit.step.tape import Ref
+from finefit.workload.dtypes import DType
+
+
+class Linears:
+    """``call(x, path)`` runs the linear module at ``path`` of the current block's prefix."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self.shapes: dict[str, tuple[int, int]] = {}  # full path -> (in, out)
+        self.quantised: set[str] = set()
+        self.adapted: set[str] = set()
+        self.biased: set[str] = set()
+
+    def __call__(self, x: Ref, path: str, kind: str = "linear") -> Ref:
+        net = self.net
+        with net.tape.module(path):
+            full = net.tape.path
+            if full not in self.adapted:
+                return self._base(x, full, kind)
+            if full in self.quantised and net.recipe.quant is not None:
+                return self._lora_quantised(x, full, kind)
+            return self._lora(x, full, kind)
+
+    def _base(self, x: Ref, full: str, kind: str) -> Ref:
+        n_out = self.shapes[full][1]
+        if full not in self.quantised:
+            bias = f"{full}.bias" if full in self.biased else None
+            return self.net.dense(x, f"{full}.weight", n_out, bias=bias, kind=kind)
+        quant = self.net.recipe.quant
+        assert quant is not None
+        return self._int8(x, full, kind) if quant.kind == "int8" else self._four_bit(x, full, kind)
+
+    # -- bitsandbytes ------------------------------------------------------------------------------
+
+    def _four_bit(self, x: Ref, full: str, kind: str) -> Ref:
+        """``Linear4bit.forward``: the weight is dequantised into a temporary, forward and backward.
+
+        Only the packed weight is kept for backward (``MatMul4Bit.forward`` saves (None, B)).
+        """
+        net, (n_in, n_out) = self.net, self.shapes[full]
+        quant = net.recipe.quant
+        assert quant is not None
+        compute = quant.compute_dtype
+        dense = (Size(compute.bytes, n_in * n_out),)
+        if quant.double:  # the 8-bit constants are restored to fp32 first
+            dense = (Size(4, n_in * n_out // 64), *dense)
+        out = net.tape.op(
+            "gemm_4bit",
+            [net.cast(x, compute)],
+            n_out,
+            compute,
+            symbols=x.symbols,
+            temps=dense,
+            back=dense,
+            flops=Flops(kind, 2 * n_in * n_out, x.symbols),
+        )
+        return net.cast(out, x.dtype if net.autocast is None else compute)
+
+    def _int8(self, x: Ref, full: str, kind: str) -> Ref:
+        """``MatMul8bitLt``: input quantised row by row; backward restores the weight to 16 bits."""
+        net, (n_in, n_out) = self.net, self.shapes[full]
+        half = x.dtype if x.dtype != DType.FP32 else DType.FP16
+        source = net.cast(x, half)
+        dense = Size(half.bytes, n_in * n_out)
+        int32 = Size(4, n_out, x.symbols)
+        row = Size(1, n_in, x.symbols)
+        out = net.tape.op(
+            "int8_mm",
+            [source],
+            n_out,
+            half,
+            symbols=x.symbols,
+            temps=(row, int32),
+            back=(dense,),
+            flops=Flops(kind, 2 * n_in * n_out, x.symbols),
+        )
+        return net.cast(out, x.dtype) if net.autocast is None else out
+
+    # -- PEFT --------------------------------------------------------------------------------------
+
+    def _adapter(self, x: Ref, full: str) -> Ref:
+        """``lora_B(lora_A(dropout(x))) * scaling``."""
+        net, lora = self.net, self.net.recipe.lora
+        assert lora is not None
+        n_in, n_out = self.shapes[full]
+        a, b = f"{full}.lora_A.weight", f"{full}.lora_B.weight"
+        return net.scale(self._low_rank(self._low_rank(net.dropout(x, lora.dropout), a, n_in, None), b, None, n_out))
+
+    def _low_rank(self, x: Ref, name: str, n_in: int | None, n_out: int | None) -> Ref:
+        """A linear layer one side of which is the rank."""
+        net = self.net
+        copy, dtype = net.weight(name)
+        if net.autocast is not None:
+            x = net.cast(x, dtype)
+        inputs = [x] if copy is None else [x, copy]
+        saves = [x] + ([copy] if copy is not None and x.needs_grad else [])
+        numel, symbols = (1, ("b", "r", "s")) if n_out is None else (n_out, ("b", "s"))
+        flops = Flops("lora", 2 * (n_in or n_out or 0), ("b", "r", "s"))
+        params = (name,) if copy is None else ()
+        return net.tape.op("mm", inputs, numel, x.dtype, symbols=symbols, saves=saves, params=params, flops=flops)
+
+    def _lora(self, x: Ref, full: str, kind: str) -> Ref:
+        net, lora = self.net, self.net.recipe.lora
+        assert lora is not None
+        result = self._base(x, full, kind)
+        dtype = result.dtype
+        x = net.cast(x, lora.dtype)
+        result = net.add(result, self._adapter(x, full))
+        return net.cast(result, dtype)
+
+    def _lora_quantised(self, x: Ref, full: str, kind: str) -> Ref:
+        """``Linear4bit.forward`` and ``Linear8bitLt.forward`` of peft: cast only outside autocast."""
+        net, lora, quant = self.net, self.net.recipe.lora, self.net.recipe.quant
+        assert lora is not None and quant is not None
+        result = self._base(x, full, kind)
+        if quant.kind != "int8":
+            result = net.contiguous(result)  # "defensively clone"
+        if net.autocast is not None:
+            return net.add(result, self._adapter(x, full))
+        x = net.cast(x, lora.dtype)
+        output = self._adapter(x, full)
+        output = net.cast(output, result.dtype)
+        return net.add(result, output)

@@ -1,0 +1,105 @@
+"""The language-model head and the loss: often the largest tensors of a step.
+
+transformers 5.24.0 ``loss/loss_utils.py`` (full), trl 1.16.0 ``kernels/chunked_logprob.py`` (chunked),
+linkedin/Liger-Kernel 0.8 ``ops/fused_linear_cross_entropy.py`` (fused_linear).
+"""
+
+from __future__ import annotations
+
+from finefit.step.net import Net
+from finefit.step.ops import Flops
+from finefit.step.size import Size
+from finefit.step.tape import Ref
+from finefit.workload.dtypes import DType
+
+
+def causal_lm_loss(net: Net, logits: Ref) -> Ref:
+    """``ForCausalLMLoss``: fp32 logits, log-softmax saved; 12·T·V bytes at once in its backward."""
+    tape, vocab = net.tape, net.model.vocab
+    # labels padded by one and shifted: two int64 copies
+    padded = tape.leaf(1, DType.INT64, name="pad")
+    shifted = tape.leaf(1, DType.INT64, name="contiguous")
+    del padded
+    wide = net.cast(logits, DType.FP32)
+    logprobs = tape.op("log_softmax", [wide], vocab, DType.FP32, save_out=True, category="logits")
+    loss = tape.op("nll_loss", [logprobs], 1, DType.FP32, symbols=(), saves=[logprobs, shifted], category="logits")
+    del wide, logprobs
+    return loss
+
+
+def full_loss(net: Net, hidden: Ref, head: str, bias: str | None) -> tuple[Ref, Ref]:
+    """Head, then loss on all logits; returns (loss, logits), which the model's output object holds."""
+    tape = net.tape
+    logits = net.dense(hidden, head, net.model.vocab, bias=bias, kind="head")
+    if net.model.final_softcap:
+        logits = net.scale(logits)
+        logits = tape.op("tanh", [logits], logits.numel, logits.dtype, save_out=True, category="logits")
+        logits = net.scale(logits)
+    loss = causal_lm_loss(net, logits)
+    if net.autocast is not None:  # accelerate's convert_outputs_to_fp32 wraps the model's forward
+        logits = net.tape.op("to", [logits], logits.numel, DType.FP32, category="logits")
+    return loss, logits
+
+
+def chunked_loss(net: Net, hidden: Ref, head: str) -> Ref:
+    """TRL's fused head: logits exist one tile of min(T, 4096) × 32,768 at a time.
+
+    Backward keeps an fp32 gradient of the hidden states and, where the head is trained, of its weight.
+    """
+    tape, model = net.tape, net.model
+    trainable = net.trainable(head)
+    dtype = hidden.dtype if net.autocast is None else net.autocast
+    tile = Size(dtype.bytes, min(model.vocab, 32768), ("tile",))
+    back = [tile, tile, Size(4, model.hidden, ("b", "s"))]
+    if trainable:
+        back.append(Size(4, model.vocab * model.hidden))
+    return tape.op(
+        "chunked_logprob",
+        [hidden],
+        1,
+        DType.FP32,
+        symbols=("b", "s"),
+        saves=[hidden],
+        params=(head,) if trainable else (),
+        temps=(tile, tile),
+        back=tuple(back),
+        flops=Flops("head", 2 * model.hidden * model.vocab),
+        category="logits",
+    )
+
+
+def fused_linear_loss(net: Net, hidden: Ref, head: str) -> Ref:
+    """Liger: gradients of hidden states and weight are made in the forward, chunk by chunk, and kept."""
+    tape, model = net.tape, net.model
+    trainable = net.trainable(head)
+    half = hidden.dtype if net.autocast is None else net.autocast
+    rows = f"chunk/{-(-model.vocab // model.hidden)}"
+    chunk = Size(half.bytes, model.vocab, (rows,))
+    wide = Size(4, model.vocab, (rows,))
+    grad_hidden = tape.op("grad_input", [], model.hidden, hidden.dtype, needs_grad=False, category="logits")
+    saves = [grad_hidden]
+    if trainable:
+        weight_dtype = net.weight_dtype(head)
+        saves.append(
+            tape.op(
+                "grad_weight",
+                [],
+                model.vocab * model.hidden,
+                weight_dtype,
+                symbols=(),
+                needs_grad=False,
+                category="gradients",
+            )
+        )
+    return tape.op(
+        "fused_linear_cross_entropy",
+        [hidden],
+        1,
+        DType.FP32,
+        symbols=(),
+        saves=saves,
+        params=(head,) if trainable else (),
+        temps=(chunk, wide),
+        flops=Flops("head", 2 * model.hidden * model.vocab),
+        category="logits",
+    )

@@ -1,0 +1,160 @@
+"""Records a forward pass the way the library runs it.
+
+Layer functions are written line by line after the library's ``forward``. They hold ``Ref``s where the
+library holds tensors; when the last ``Ref`` of a value goes out of scope, the tape notes a ``Drop``,
+because that is when the library's reference counter lets the tensor go. So a local variable that
+the library forgets to delete costs the same memory here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from finefit.step.ops import Block, Drop, Flops, Op, Param, Step, Value
+from finefit.step.size import Size
+from finefit.workload.dtypes import DType
+
+TOKENS = ("b", "s")
+
+
+class Ref:
+    """A Python reference to a value; as long as one lives, so does the tensor."""
+
+    __slots__ = ("_tape", "dtype", "numel", "symbols", "value")
+
+    def __init__(self, tape: Tape, value: int, numel: int, symbols: tuple[str, ...], dtype: DType) -> None:
+        self._tape, self.value, self.numel, self.symbols, self.dtype = tape, value, numel, symbols, dtype
+        tape.counts[value] += 1
+
+    def __del__(self) -> None:
+        self._tape.release(self.value)
+
+    @property
+    def needs_grad(self) -> bool:
+        return self._tape.values[self.value].needs_grad
+
+    @property
+    def size(self) -> Size:
+        return self._tape.values[self.value].size
+
+
+class Tape:
+    """Collects blocks of operations; see ``Step`` for the result."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.values: list[Value] = []
+        self.counts: list[int] = []
+        self.params: dict[str, Param] = {}
+        self.buffers: list[tuple[str, Size]] = []
+        self._modules: list[str] = []
+        self._storages = 0
+        self._open = True
+        self._held: list[Ref] = []
+
+    # -- structure ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def block(self, name: str, layer: int | None = None, *, phase: str = "forward", repeat: int = 1) -> Iterator[Block]:
+        block = Block(name, layer, repeat=repeat, phase=phase)
+        self.blocks.append(block)
+        yield block
+
+    @contextmanager
+    def module(self, name: str) -> Iterator[None]:
+        self._modules.append(name)
+        yield
+        self._modules.pop()
+
+    @property
+    def path(self) -> str:
+        return ".".join(self._modules)
+
+    def param(self, param: Param) -> None:
+        """Register a parameter of the current block."""
+        self.params[param.name] = param
+        self.blocks[-1].params.append(param.name)
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def _value(self, numel: int, symbols: tuple[str, ...], dtype: DType, storage: int | None, grad: bool) -> Ref:
+        if storage is None:
+            storage = self._storages
+            self._storages += 1
+        self.values.append(Value(Size(dtype.bytes, numel, symbols), storage, grad))
+        self.counts.append(0)
+        return Ref(self, len(self.values) - 1, numel, symbols, dtype)
+
+    def release(self, value: int) -> None:
+        self.counts[value] -= 1
+        if self.counts[value] == 0 and self._open:
+            self.blocks[-1].program.append(Drop(value))
+
+    def op(
+        self,
+        name: str,
+        inputs: Sequence[Ref],
+        numel: int,
+        dtype: DType,
+        *,
+        symbols: tuple[str, ...] = TOKENS,
+        saves: Iterable[Ref] = (),
+        save_out: bool = False,
+        passes: bool = False,
+        params: tuple[str, ...] = (),
+        temps: tuple[Size, ...] = (),
+        back: tuple[Size, ...] = (),
+        back_assumed: tuple[Size, ...] = (),
+        flops: Flops | None = None,
+        category: str = "activations",
+        needs_grad: bool | None = None,
+    ) -> Ref:
+        """Run one operation with one new output of ``numel`` × symbols elements.
+
+        ``passes``: the backward hands the incoming gradient on instead of making new ones.
+        """
+        sources = [r for r in inputs if self.values[r.value].needs_grad]
+        grad = bool(sources or params) if needs_grad is None else needs_grad
+        out = self._value(numel, symbols, dtype, None, grad)
+        kept: tuple[int, ...] = ()
+        if grad:
+            kept = tuple(r.value for r in saves) + ((out.value,) if save_out else ())
+        self.blocks[-1].program.append(
+            Op(
+                name,
+                self.path,
+                (out.value,),
+                (out.value,),
+                tuple((r.value, "pass" if passes else "new") for r in sources) if grad else (),
+                kept,
+                params if grad else (),
+                temps,
+                back if grad else (),
+                back_assumed if grad else (),
+                flops,
+                category,
+            )
+        )
+        return out
+
+    def split(self, source: Ref, numels: Sequence[int], name: str = "split") -> list[Ref]:
+        """Views of parts of one tensor; the backward joins their gradients into a new one."""
+        origin = self.values[source.value]
+        outs = [self._value(n, source.symbols, source.dtype, origin.storage, origin.needs_grad) for n in numels]
+        grads = ((source.value, "new"),) if origin.needs_grad else ()
+        self.blocks[-1].program.append(Op(name, self.path, tuple(o.value for o in outs), (), grads))
+        return outs
+
+    def leaf(self, numel: int, dtype: DType, symbols: tuple[str, ...] = TOKENS, name: str = "input") -> Ref:
+        """An input without history (token ids, labels, masks)."""
+        return self.op(name, (), numel, dtype, symbols=symbols, needs_grad=False, category="buffers")
+
+    def hold(self, x: Ref) -> None:
+        """The training loop keeps this value until the backward has run."""
+        self._held.append(x)
+
+    def finish(self) -> Step:
+        """Close the tape: references that go away from here on no longer count. The loss is held last."""
+        self._open = False
+        return Step(self.blocks, self.values, self.params, self.buffers, self._held[-1].value)
