@@ -76,7 +76,6 @@ _GPT2 = Layout(
 _NEOX = Layout(
     embedding="embed_in",
     final_norm="final_layer_norm",
-    head="embed_out",
     attention="attention",
     qkv="query_key_value",
     out="dense",
@@ -169,7 +168,6 @@ LAYOUTS: dict[str, Layout] = {
         embedding="word_embeddings",
         embedding_norm="word_embeddings_layernorm",
         final_norm="ln_f",
-        head="lm_head",
         attention="self_attention",
     ),
     "mpt": Layout(

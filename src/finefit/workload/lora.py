@@ -54,7 +54,7 @@ def lora_targets(model: Model, spec: str | Sequence[str] | None, *, where: str |
     wanted = [name for name in wanted if name]
     if len(wanted) == 1 and wanted[0] in _ALL:
         return present
-    found = tuple(dict.fromkeys(name for name in wanted if any(True for _ in _matches(model, name))))
+    found = tuple(dict.fromkeys(name for name in wanted if any(_adaptable(p, (name,)) for p, _ in _modules(model))))
     if not found:
         raise InputError(
             f"no module of {model.name} is called {', '.join(wanted) or '(nothing)'}",
@@ -66,37 +66,32 @@ def lora_targets(model: Model, spec: str | Sequence[str] | None, *, where: str |
 
 def adapter_shapes(model: Model, targets: Sequence[str]) -> tuple[tuple[str, int, int], ...]:
     """(module path, in, out) of each adapted module inside one layer."""
-    return tuple(
-        (p.module, *_in_out(model, p))
-        for p in layer_parameters(model)
-        if p.kind == "linear" and any(_fits(p.module, name) for name in targets)
-    )
+    return tuple((p.module, *_in_out(model, p)) for p in layer_parameters(model) if _adaptable(p, targets))
 
 
 def lora_parameters(model: Model, lora: Lora) -> int:
     """Trainable parameters of a LoRA run: adapters plus full copies of ``modules_to_save``."""
-    return lora.rank * _adapted_width(model, lora.targets) + saved_numel(model, lora.modules_to_save)
+    width = 0
+    for parameter, copies in _modules(model):
+        if _adaptable(parameter, lora.targets) and not _within(parameter.module, lora.modules_to_save):
+            width += sum(_in_out(model, parameter)) * copies
+    return lora.rank * width + saved_numel(model, lora.modules_to_save)
 
 
 def saved_numel(model: Model, names: Sequence[str]) -> int:
     """Elements of the modules trained in full beside the adapters.
 
-    A name counts the module once even where its weight is tied: PEFT copies the module
-    (peft 0.21.2 ``utils/other.py`` ``ModulesToSaveWrapper``), which unties it.
+    PEFT wraps each module whose path ends with one of the names, without regard to dots (peft 0.21.2
+    ``utils/other.py`` ``_set_trainable``). The wrapper copies the module, so a tied head named
+    together with its embedding counts once more.
     """
     count = 0
     for parameter, copies in _modules(model):
-        if any(parameter.module.endswith(name) for name in names):
+        parts = parameter.module.split(".")
+        containers = [".".join(parts[: i + 1]) for i in range(len(parts))]
+        if any(path.endswith(name) for path in containers for name in names):
             count += parameter.numel * copies
     return count
-
-
-def _adapted_width(model: Model, targets: Sequence[str]) -> int:
-    width = 0
-    for parameter, copies in _modules(model):
-        if parameter.kind in ("linear", "head", "embedding") and any(_fits(parameter.module, t) for t in targets):
-            width += sum(_in_out(model, parameter)) * copies
-    return width
 
 
 def _modules(model: Model) -> Iterator[tuple[Parameter, int]]:
@@ -109,15 +104,16 @@ def _modules(model: Model) -> Iterator[tuple[Parameter, int]]:
         yield parameter, model.layers
 
 
-def _matches(model: Model, name: str) -> Iterator[Parameter]:
-    for parameter, _ in _modules(model):
-        if parameter.kind in ("linear", "head", "embedding") and _fits(parameter.module, name):
-            yield parameter
+def _adaptable(parameter: Parameter, targets: Sequence[str]) -> bool:
+    """PEFT's rule for names (peft 0.21.2 tuners/tuners_utils.py check_target_module_exists): whole last parts."""
+    if parameter.kind not in ("linear", "head", "embedding"):
+        return False
+    return any(parameter.module == name or parameter.module.endswith(f".{name}") for name in targets)
 
 
-def _fits(module: str, name: str) -> bool:
-    """PEFT's rule (peft 0.21.2 tuners/tuners_utils.py check_target_module_exists): whole last components."""
-    return module == name or module.endswith(f".{name}")
+def _within(module: str, saved: Sequence[str]) -> bool:
+    """The same function's guard: nothing at or below a saved module gets an adapter."""
+    return any(f".{name}." in f".{module}." for name in saved)
 
 
 def _in_out(model: Model, parameter: Parameter) -> tuple[int, int]:
