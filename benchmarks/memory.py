@@ -1,0 +1,177 @@
+"""Accuracy of peak memory against measured runs: ``python -m benchmarks.memory [FILE] [--json]``.
+
+FILE is any CSV with the columns of ``benchmarks/data/measured.csv`` (the default). Each core, measured row
+is compared with the number its source reports: allocated, reserved or device-used bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from finefit.memory.estimate import estimate, measure
+
+from benchmarks.metrics import Score, counted, groups, macro, summary, worst
+from benchmarks.peers import Peer, available
+from benchmarks.recipes import Question, question
+from benchmarks.rows import Row, Skip, read, select
+from benchmarks.tables import percent, summaries, table, write_between
+from finefit.catalog.gpus import find_gpu
+from finefit.errors import FinefitError, InputError, NotModelled
+from finefit.memory.context import cuda_context, nccl_buffers
+from finefit.units import GIB
+
+DATA = Path(__file__).parent / "data" / "measured.csv"
+GROUPS = ("source", "metric", "method", "framework")
+
+Predict = Callable[[Question, Row], float]
+
+
+def predict(asked: Question, row: Row) -> float:
+    """finefit's bytes for the number the row reports.
+
+    Raises:
+        Skip: the recipe is understood but not modelled yet.
+    """
+    try:
+        if row.metric == "allocated":
+            nbytes = estimate(asked.model, asked.recipe).allocated
+        else:
+            reserved = measure(asked.model, asked.recipe).reserved
+            if reserved is None:
+                raise Skip("not modelled yet: reserved bytes of this recipe")
+            nbytes = reserved + (_outside(asked, row) if row.metric == "device" else 0)
+    except NotModelled as error:
+        raise Skip(f"not modelled yet: {error.what}") from error
+    return float(nbytes * asked.summed_over)
+
+
+def _outside(asked: Question, row: Row) -> int:
+    """CUDA context and communication buffers: the only thing that depends on the card."""
+    try:
+        arch = find_gpu(row.inputs.get("gpu", "")).gpu.arch
+    except FinefitError:
+        arch = None
+    torch = tuple(int(part) for part in asked.recipe.stack["torch"].split("."))
+    eager = torch < (1, 13)  # kernels load lazily from CUDA 11.7, which came with torch 1.13
+    return cuda_context(arch, eager=eager).nbytes + nccl_buffers(min(8, asked.recipe.sharding.ranks))
+
+
+def run(
+    rows: list[dict[str, str]], predict: Predict = predict, peers: Mapping[str, Peer] | None = None
+) -> dict[str, Any]:
+    """Score a table of measured rows; the object that ``--json`` prints."""
+    peers = available() if peers is None else peers
+    ours: list[Score] = []
+    theirs: dict[str, list[Score]] = {name: [] for name in peers}
+    skipped: list[str] = []
+    assumed: list[str] = []
+    for row in select(rows):
+        if isinstance(row, Skip):
+            skipped.append(str(row))
+            continue
+        try:
+            asked = question(row.inputs)
+            nbytes = predict(asked, row)
+        except Skip as reason:
+            skipped.append(str(reason))
+            continue
+        assumed += asked.assumed
+        fields = {
+            "source": row.source,
+            "metric": row.metric,
+            "method": asked.recipe.method_label,
+            "framework": row.inputs.get("framework", "") or "not stated",
+            "model": row.inputs["model"],
+        }
+        ours.append(Score(row.id, fields, row.measured, nbytes))
+        for name, peer in peers.items():
+            other = peer(asked, row.metric)
+            if other is not None:
+                theirs[name].append(Score(row.id, fields, row.measured, other * asked.summed_over))
+    tables = groups(ours, GROUPS)
+    return {
+        **summary(ours),
+        "coverage": None,  # no interval is claimed yet
+        "macro": macro(tables["source"]),
+        "skipped": counted(skipped),
+        "groups": tables,
+        "peers": {name: {**summary(s), "macro": macro(groups(s, ["source"])["source"])} for name, s in theirs.items()},
+        "worst": worst(ours, _shown),
+        "assumed": counted(assumed),
+    }
+
+
+def _shown(score: Score) -> dict[str, Any]:
+    return {
+        "id": score.id,
+        **score.fields,
+        "measured_gib": round(score.measured / GIB, 3),
+        "predicted_gib": round(score.predicted / GIB, 3),
+    }
+
+
+def page(result: dict[str, Any]) -> str:
+    """The result as Markdown tables."""
+    mine = {name: result[name] for name in ("scored", "median_abs_error", "p90_abs_error", "bias", "under_share")}
+    parts = [
+        summaries("estimator", {"finefit": mine} | result["peers"]),
+        "Mean over sources, every source counted once:",
+        table(
+            ["estimator", "median |error|", "p90 |error|", "under by > 5 %"],
+            [
+                [name, *(percent(m[key]) for key in ("median_abs_error", "p90_abs_error", "under_share"))]
+                for name, m in [("finefit", result["macro"])] + [(n, p["macro"]) for n, p in result["peers"].items()]
+            ],
+        ),
+        *(summaries(field, result["groups"][field]) for field in GROUPS),
+        "Rows with the largest error:",
+        table(
+            ["row", "model", "method", "metric", "measured GiB", "predicted GiB", "error"],
+            [
+                [
+                    w["id"],
+                    w["model"][:40],
+                    w["method"],
+                    w["metric"],
+                    f"{w['measured_gib']:.2f}",
+                    f"{w['predicted_gib']:.2f}",
+                    percent(w["error"]),
+                ]
+                for w in result["worst"]
+            ],
+        ),
+        "Rows left out:",
+        table(["reason", "rows"], [[reason, str(n)] for reason, n in result["skipped"].items()]),
+        "What the table of runs leaves open and was assumed:",
+        table(["assumption", "rows"], [[what, str(n)] for what, n in result["assumed"].items()]),
+    ]
+    return "\n\n".join(parts)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.memory", description=__doc__)
+    parser.add_argument("file", nargs="?", type=Path, default=DATA)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables between the markers of a page")
+    options = parser.parse_args(argv)
+    try:
+        result = run(read(options.file))
+        if options.write:
+            write_between(options.write, "memory", page(result))
+        elif options.json:
+            print(json.dumps(result, indent=1, ensure_ascii=False))
+        else:
+            print(page(result))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
