@@ -25,7 +25,7 @@ def test_budget_against_both_ends(budget, meets):
 
 
 def test_unknown_items_leave_a_fitting_budget_unknown_and_are_named():
-    got = bill([gpu_item(run_of("1", "1", "1"), 1, RATE), storage_item(10**9, None, Decimal(1), RATE)])
+    got = bill([gpu_item(run_of("1", "1", "1"), 1, RATE), storage_item(10**9, None, Decimal(1), None)])
     limit = within_budget(got, Money(Decimal(100), "USD"), 1, RATE)
     assert limit.meets == "unknown"
     assert "checkpoint storage" in limit.reason

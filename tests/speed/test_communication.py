@@ -94,6 +94,11 @@ def test_every_card_has_a_pcie_link(link):
     assert pcie_bandwidth(gpu("rtx-a6000", "Ampere", 154.8, 768, link)) == 21e9
 
 
+def test_eight_lanes_carry_half():
+    wide, narrow = gpu("rtx-4070", "Ada", 58.3, 504, "PCIe4", 63), gpu("rtx-4060-ti-16", "Ada", 44.1, 288, "PCIe4", 31.5)
+    assert pcie_bandwidth(narrow) == pytest.approx(pcie_bandwidth(wide) / 2, rel=1e-3)
+
+
 def test_slow_links_show_in_the_step():
     """2x RTX 4090, LoRA: sharding costs more than replicas (fsdp_qlora: +10 % and more)."""
     replicas = step_time(LLAMA_7B, sharded(lora(2048), "ddp", 2), on(RTX_4090, 2)).seconds

@@ -1,11 +1,11 @@
 """Money: the bill of a run, what it stores, and whether it stays within a budget and a deadline."""
 
 from finefit.cost.bill import (
-    Band,
     Bill,
     BillItem,
     Price,
     Span,
+    Tariff,
     bill,
     egress_item,
     gpu_item,
@@ -16,12 +16,12 @@ from finefit.cost.checkpoints import checkpoint_bytes, result_bytes
 from finefit.cost.limits import Limit, within_budget, within_deadline
 
 __all__ = [
-    "Band",
     "Bill",
     "BillItem",
     "Limit",
     "Price",
     "Span",
+    "Tariff",
     "bill",
     "checkpoint_bytes",
     "egress_item",

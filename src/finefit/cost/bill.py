@@ -1,12 +1,12 @@
 """The bill of a run: every money item with its quantity, unit price and source.
 
 An item whose price or quantity nobody knows has no amount: it is unknown, not free, and the total of
-the others is then a lower bound. Cloud prices count GB (10⁹ bytes), months of 730 hours.
+the others is then a lower bound. Cloud prices count GB (10⁹ bytes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -46,28 +46,29 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A unit price: what one unit costs, how far it may have drifted, who says so.
+    """A unit price: what one unit costs, who says so, and how far it may have drifted since.
 
     Attributes:
-        drift: relative half width from the price's age; source: provider and file or page.
+        low, high: factors around the price between which today's is expected.
     """
 
     unit_price: Money
     source: str
-    drift: Decimal = Decimal(0)
+    low: Decimal = Decimal(1)
+    high: Decimal = Decimal(1)
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
-    """Marginal price of the volume up to ``upto`` GB of a month (None: without end)."""
-
-    upto: Decimal | None
-    price: Money
+# Cost of so many GB by a provider's tariff, None where the tariff ends before.
+Tariff = Callable[[Decimal], Money | None]
 
 
 @dataclass(frozen=True, slots=True)
 class BillItem:
-    """One line. ``amount`` is None where a price or the quantity is unknown; ``low`` and ``high`` with it."""
+    """One line: quantity times unit price.
+
+    ``amount`` is None where a price or the quantity is unknown, ``low`` and ``high`` with it; ``source``
+    then says what is missing.
+    """
 
     name: str
     unit: str
@@ -119,42 +120,34 @@ def setup_item(weights_bytes: int | None, gpus: int, price: Price | None) -> Bil
     return _item("set-up", "GPU-hour", _times(Span(low, (low + high) / 2, high), gpus), price, "")
 
 
-def storage_item(checkpoint: int | None, kept: int | None, months: Decimal, price: Price | None) -> BillItem:
+def storage_item(
+    checkpoint: int | None, kept: int | None, months: Decimal, tariff: Tariff | None, source: str = ""
+) -> BillItem:
     """Checkpoints kept for a time: copies times size.
 
     Args:
         checkpoint: bytes of one; kept: copies on disk (``save_total_limit``, or the number of saves).
-        months: how long they are kept.
+        months: how long they are kept; tariff: cost of GB for one month.
     """
-    quantity, why = None, "size of a checkpoint unknown"
-    if checkpoint is not None and kept is None:
-        why = "number of kept checkpoints unknown"
-    elif checkpoint is not None and kept is not None:
-        quantity = Span.exact(Decimal(checkpoint) * kept / GB * months)
-    return _item("checkpoint storage", "GB-month", quantity, price, why)
+    if checkpoint is None or kept is None:
+        why = "size of a checkpoint unknown" if checkpoint is None else "number of kept checkpoints unknown"
+        return _unknown("checkpoint storage", "GB-month", None, why)
+    size = Decimal(checkpoint) * kept / GB
+    month = tariff(size) if tariff else None
+    amount = month * months if month else None
+    return _by_tariff("checkpoint storage", "GB-month", size * months, amount, source)
 
 
-def egress_item(result: int | None, bands: Sequence[Band], source: str) -> BillItem:
-    """Traffic of the result out of the provider, each band's price on its own share of the volume.
+def egress_item(result: int | None, tariff: Tariff | None, source: str = "") -> BillItem:
+    """Traffic of the result out of the provider.
 
     Args:
-        result: bytes taken out; bands: marginal prices in rising order, () where unknown.
+        result: bytes taken out; tariff: cost of so many GB.
     """
-    if result is None or not bands:
-        why = "size of the result unknown" if result is None else "price unknown"
-        quantity = None if result is None else Span.exact(Decimal(result) / GB)
-        return BillItem("egress", "GB", quantity, None, None, None, None, why)
+    if result is None:
+        return _unknown("egress", "GB", None, "size of the result unknown")
     volume = Decimal(result) / GB
-    amount, start = Money(Decimal(0), bands[0].price.currency, bands[0].price.as_of), Decimal(0)
-    for band in bands:
-        end = volume if band.upto is None else min(volume, band.upto)
-        if end > start:
-            amount = _plus(amount, band.price * (end - start))
-            start = end
-    if start < volume:
-        raise InputError(f"egress of {volume:.0f} GB is beyond the last price band", where=source)
-    average = Money(amount.amount / volume, amount.currency, amount.as_of) if volume else bands[0].price
-    return BillItem("egress", "GB", Span.exact(volume), average, amount, amount, amount, source)
+    return _by_tariff("egress", "GB", volume, tariff(volume) if tariff else None, source)
 
 
 def bill(items: Iterable[BillItem]) -> Bill:
@@ -167,12 +160,11 @@ def bill(items: Iterable[BillItem]) -> Bill:
     unknown = tuple(line.name for line in lines if line.amount is None)
     if any(line.name == "GPU-hours" and line.amount is None for line in lines):
         return Bill(lines, None, None, None, unknown)
-    known = [line for line in lines if line.amount and line.low and line.high]
     return Bill(
         lines,
-        _sum([line.amount for line in known if line.amount]),
-        _sum([line.low for line in known if line.low]),
-        _sum([line.high for line in known if line.high]),
+        _sum(line.amount for line in lines),
+        _sum(line.low for line in lines),
+        _sum(line.high for line in lines),
         unknown,
     )
 
@@ -185,20 +177,30 @@ def _times(span: Span | None, count: int) -> Span | None:
 def _item(name: str, unit: str, quantity: Span | None, price: Price | None, why: str) -> BillItem:
     """A line at a flat price; the ends join the quantity's interval and the price's drift."""
     if quantity is None or price is None:
-        reason = why if quantity is None else "price unknown"
-        return BillItem(name, unit, quantity, price.unit_price if price else None, None, None, None, reason)
-    one = Decimal(1)
-    cost = quantity.scaled(one - price.drift, one, one + price.drift)
+        return _unknown(name, unit, quantity, why if quantity is None else "price unknown")
+    cost = quantity.scaled(price.low, Decimal(1), price.high)
     each = price.unit_price
     return BillItem(name, unit, quantity, each, each * cost.likely, each * cost.low, each * cost.high, price.source)
 
 
-def _sum(amounts: Sequence[Money]) -> Money | None:
-    if not amounts:
-        return None
-    total = amounts[0]
-    for amount in amounts[1:]:
-        total = _plus(total, amount)
+def _by_tariff(name: str, unit: str, quantity: Decimal, amount: Money | None, source: str) -> BillItem:
+    """A line whose amount a tariff gave; its unit price is the average."""
+    if amount is None:
+        return _unknown(name, unit, Span.exact(quantity), "price unknown")
+    average = Money(amount.amount / quantity, amount.currency, amount.as_of) if quantity else None
+    return BillItem(name, unit, Span.exact(quantity), average, amount, amount, amount, source)
+
+
+def _unknown(name: str, unit: str, quantity: Span | None, why: str) -> BillItem:
+    return BillItem(name, unit, quantity, None, None, None, None, why)
+
+
+def _sum(amounts: Iterable[Money | None]) -> Money | None:
+    """Sum of the known amounts, None where there are none."""
+    total: Money | None = None
+    for amount in amounts:
+        if amount is not None:
+            total = amount if total is None else _plus(total, amount)
     return total
 
 

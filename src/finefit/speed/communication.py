@@ -16,6 +16,7 @@ from finefit.workload.cluster import Cluster, Gpu
 from finefit.workload.recipe import Recipe
 
 _PCIE_OF = {"volta": 3, "turing": 3, "ampere": 4, "ada": 4, "hopper": 5, "blackwell": 5}  # vendor data sheets
+_PCIE_3_X16 = 31.5e9  # bytes a second, both directions: 16 lanes of 8 GT/s, 128b/130b coding (PCI-SIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,15 @@ def bus_bandwidth(cluster: Cluster) -> float:
 
 
 def pcie_bandwidth(gpu: Gpu) -> float:
-    """Bytes a second over the card's own PCIe link, by its generation."""
+    """Bytes a second over the card's own PCIe link, by its generation; half of it with eight lanes."""
     name = gpu.interconnect.lower()
     digits = name.removeprefix("pcie")[:1] if name.startswith("pcie") else ""
     generation = int(digits) if digits.isdigit() else _PCIE_OF.get(gpu.arch.split()[0].lower(), 4)
-    return constant("bus_bytes_per_second", "pcie", str(min(max(generation, 3), 5)))
+    generation = min(max(generation, 3), 5)
+    share = 1.0
+    if digits and gpu.interconnect_bw:
+        share = min(1.0, gpu.interconnect_bw / (_PCIE_3_X16 * 2 ** (generation - 3)))
+    return constant("bus_bytes_per_second", "pcie", str(generation)) * share
 
 
 def _switched(gpu: Gpu) -> bool:
