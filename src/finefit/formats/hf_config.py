@@ -104,6 +104,12 @@ def model_from_config(config: Mapping[str, Any], name: str, origin: str) -> Mode
     traits = TRAITS[family]
     model = _read(keys, family, traits, name, origin)
     model = _particulars(keys, model)
+    if not model.head_dim or not model.ffn:
+        raise InputError(
+            f"{model.heads} attention heads on a hidden size of {model.hidden} leave nothing for each",
+            where=origin,
+            fix="check hidden_size, num_attention_heads and intermediate_size",
+        )
     if model.heads % model.kv_heads:
         raise InputError(
             f"{model.heads} attention heads cannot share {model.kv_heads} key/value heads",
@@ -145,8 +151,6 @@ def _read(keys: _Keys, family: str, traits: Traits, name: str, origin: str) -> M
     head_dim = keys.size("head_dim", "kv_channels", default=traits.head_dim or hidden // heads)
     window, layer_types = _attention_pattern(keys, traits, layers)
     dtype, stated = _dtype(keys, traits)
-    rope = keys.get("rope_parameters")
-    fraction = rope.get("partial_rotary_factor") if isinstance(rope, Mapping) else None
     attention_drop, residual_drop, embedding_drop = traits.dropouts
     return Model(
         name=name,
@@ -178,9 +182,7 @@ def _read(keys: _Keys, family: str, traits: Traits, name: str, origin: str) -> M
         max_position=keys.size(
             "max_position_embeddings", "n_positions", "seq_length", "max_seq_len", default=traits.max_position
         ),
-        rotary_fraction=float(fraction)
-        if isinstance(fraction, int | float)
-        else keys.number("partial_rotary_factor", "rotary_pct", "rope_pct", default=traits.rotary_fraction),
+        rotary_fraction=_rotary_fraction(keys, traits),
         fused_qkv=traits.fused_qkv,
         fused_gate_up=traits.fused_gate_up,
         attention_dropout=keys.number(
@@ -205,6 +207,14 @@ def _read(keys: _Keys, family: str, traits: Traits, name: str, origin: str) -> M
         checkpoint_quant=_quant(keys),
         origin=origin,
     )
+
+
+def _rotary_fraction(keys: _Keys, traits: Traits) -> float:
+    """Share of the head dimension that is rotated; newer files keep it among ``rope_parameters``."""
+    rope = keys.get("rope_parameters")
+    nested = _Keys(rope if isinstance(rope, Mapping) else {}, keys.where)
+    default = nested.number("partial_rotary_factor", default=traits.rotary_fraction)
+    return keys.number("partial_rotary_factor", "rotary_pct", default=default)
 
 
 def _softcap(keys: _Keys, key: str, default: float | None) -> bool:
@@ -234,7 +244,8 @@ def _attention_pattern(keys: _Keys, traits: Traits, layers: int) -> tuple[int | 
     elif traits.sliding == "all":
         kinds = ("sliding",) * layers
     elif traits.sliding == "late":  # configuration_qwen2.py: layer i slides if i >= max_window_layers (default 28)
-        first = keys.config.get("max_window_layers", 28)
+        first = keys.get("max_window_layers")
+        first = 28 if not isinstance(first, int) else first
         kinds = tuple("sliding" if i >= first else "full" for i in range(layers))
     elif traits.sliding == "odd":
         kinds = tuple("sliding" if i % 2 else "full" for i in range(layers))

@@ -90,7 +90,6 @@ LAYOUTS: dict[str, Layout] = {
     "ministral3": _LLAMA,
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
-    "yi": _LLAMA,
     "granite": _LLAMA,
     "smollm3": _LLAMA,
     "seed_oss": _LLAMA,
