@@ -1,0 +1,45 @@
+"""What a configuration file says: keys, values and the lines they stand on, before any default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value and where it was written ("train.yaml:12", or "--set" for an override)."""
+
+    value: object
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A configuration as written.
+
+    Attributes:
+        tool: whose configuration it is ("llamafactory").
+        version: version whose rules it is read by.
+        path: the file; companions are looked for beside it.
+        entries: top-level keys in the order of the file.
+        warnings: what is odd about the writing itself, one sentence each.
+    """
+
+    tool: str
+    version: str
+    path: Path
+    entries: Mapping[str, Entry] = field(default_factory=lambda: MappingProxyType({}))
+    warnings: tuple[str, ...] = ()
+
+    def where(self, key: str) -> str:
+        """The place of a key, or of the file where the key is absent: "train.yaml:12: cutoff_len"."""
+        entry = self.entries.get(key)
+        return f"{entry.place}: {key}" if entry else str(self.path)
+
+    def override(self, values: Mapping[str, object], place: str) -> Said:
+        """A copy in which ``values`` replace or extend the file's keys, as ``key=value`` after the file does."""
+        extra = {key: Entry(value, place) for key, value in values.items()}
+        return replace(self, entries=MappingProxyType({**self.entries, **extra}))

@@ -1,0 +1,185 @@
+"""YAML 1.1 as PyYAML reads it, with the line of every top-level key and limits on what is accepted.
+
+Tools differ in one rule that changes values: PyYAML's own resolver takes ``2e-5`` (no dot) for text,
+OmegaConf's (omegaconf 2.3.0 ``_utils.py`` ``get_yaml_loader``) for a number. ``Dialect`` names the two.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from finefit.errors import InputError
+
+MAX_BYTES = 1_000_000  # the longest of 2,451 real configurations is a few kB; a larger file is no configuration
+MAX_NODES = 50_000
+MAX_DEPTH = 40
+MAX_ALIASES = 200  # aliases share nodes in PyYAML; the limit keeps nested ones from growing exponentially
+
+# omegaconf 2.3.0 _utils.py get_yaml_loader: the float rule that accepts numbers without a dot
+_OMEGACONF_FLOAT = re.compile(
+    r"""^(?:
+     [-+]?[0-9]+(?:_[0-9]+)*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+    |[-+]?[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+)
+    |\.[0-9]+(?:_[0-9]+)*(?:[eE][-+][0-9]+)?
+    |[-+]?[0-9]+(?:_[0-9]+)*(?::[0-5]?[0-9])+\.[0-9_]*
+    |[-+]?\.(?:inf|Inf|INF)
+    |\.(?:nan|NaN|NAN))$""",
+    re.X,
+)
+_FLOAT = "tag:yaml.org,2002:float"
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+class Dialect(StrEnum):
+    """Whose reading of YAML 1.1 applies."""
+
+    PYYAML = "pyyaml"
+    OMEGACONF = "omegaconf"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A mapping as read: (key, value, line) in order, and keys written twice with their lines."""
+
+    items: tuple[tuple[str, object, int], ...]
+    duplicates: tuple[tuple[str, int], ...]
+
+
+class _PyYaml(yaml.SafeLoader):
+    """PyYAML's own rules."""
+
+
+class _OmegaConf(yaml.SafeLoader):
+    """PyYAML with OmegaConf's float rule, and dates left as text."""
+
+
+_OmegaConf.yaml_implicit_resolvers = {
+    first: [(tag, rule) for tag, rule in rules if tag != _TIMESTAMP]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _first in "-+0123456789.":
+    _OmegaConf.yaml_implicit_resolvers.setdefault(_first, []).append((_FLOAT, _OMEGACONF_FLOAT))
+
+_LOADERS: dict[Dialect, type[yaml.SafeLoader]] = {Dialect.PYYAML: _PyYaml, Dialect.OMEGACONF: _OmegaConf}
+
+
+def read_text(path: Path) -> str:
+    """A text file of at most ``MAX_BYTES``, as UTF-8 with or without a byte-order mark.
+
+    Raises:
+        InputError: no such file, a folder, not readable, too large, or not text.
+    """
+    where = str(path)
+    try:
+        if path.is_dir():
+            raise InputError("this is a folder, not a file", where=where, fix="name the file inside it")
+        if path.exists() and not path.is_file():
+            raise InputError("this is not a regular file", where=where, fix="name a file")
+        with path.open("rb") as handle:
+            raw = handle.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError("no such file", where=where, fix="check the path") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"the file cannot be read: {reason}", where=where, fix="check the path") from None
+    if len(raw) > MAX_BYTES:
+        raise InputError(
+            "the file is larger than 1 MB, which no configuration is", where=where, fix="name the training config"
+        )
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise InputError("the file is not UTF-8 text", where=where, fix="save it as UTF-8, or name the right file")
+    return text
+
+
+def load_mapping(text: str, name: str, dialect: Dialect = Dialect.PYYAML) -> Document:
+    """The top-level mapping of a YAML text. JSON is YAML here, as far as its numbers are.
+
+    Args:
+        text: the document.
+        name: what to call it in errors, usually the path.
+        dialect: whose float rule applies.
+
+    Raises:
+        InputError: not YAML, more than one document, not a mapping, too deep, or too many nodes or aliases.
+    """
+    if not text.strip():
+        raise InputError("the file is empty", where=name, fix="name a training config")
+    try:
+        _check_limits(text, name, dialect)
+        loader = _LOADERS[dialect](text)
+        try:
+            node = loader.get_single_node()
+            return _mapping(loader, node, name)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        raise InputError(_problem(error), where=_place(name, error.problem_mark), fix="correct the YAML") from None
+    except yaml.YAMLError as error:
+        message = str(error).splitlines()[0]
+        raise InputError(f"this is not YAML: {message}", where=name, fix="save it as plain UTF-8 text") from None
+    except (ValueError, TypeError, OverflowError, AttributeError, KeyError, IndexError) as error:
+        # constructors of PyYAML raise these on impossible dates, numbers and binary texts
+        raise InputError(f"a value cannot be read: {error}", where=name, fix="correct the value") from None
+    except RecursionError:
+        raise InputError("the file refers to itself", where=name, fix="remove the recursive alias") from None
+
+
+def _check_limits(text: str, name: str, dialect: Dialect) -> None:
+    """Walk the event stream, which is flat, before anything recursive touches the document."""
+    depth = aliases = 0
+    for nodes, event in enumerate(yaml.parse(text, Loader=_LOADERS[dialect])):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.AliasEvent):
+            aliases += 1
+        if depth > MAX_DEPTH or nodes > MAX_NODES or aliases > MAX_ALIASES:
+            raise InputError(
+                "the file is nested deeper, or has more values or aliases, than any configuration",
+                where=_place(name, event.start_mark),
+                fix="name the training config",
+            )
+
+
+def _mapping(loader: yaml.SafeLoader, node: yaml.Node | None, name: str) -> Document:
+    if node is None:
+        raise InputError("the file holds only comments", where=name, fix="name a training config")
+    if not isinstance(node, yaml.MappingNode):
+        kind = "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
+        raise InputError(
+            f"the file is {kind}, not keys with values", where=_place(name, node.start_mark), fix="name a config"
+        )
+    loader.flatten_mapping(node)
+    values: dict[str, tuple[object, int]] = {}
+    duplicates: list[tuple[str, int]] = []
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        key: Any = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, str):
+            raise InputError(
+                f"the key {key!r} is not a word", where=f"{name}:{line}", fix="write each setting as key: value"
+            )
+        if key in values:
+            duplicates.append((key, line))
+        values[key] = (loader.construct_object(value_node, deep=True), line)
+    items = tuple((key, value, line) for key, (value, line) in values.items())
+    return Document(items, tuple(duplicates))
+
+
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    return f"this is not YAML: {error.problem or error.context or 'it cannot be parsed'}"
+
+
+def _place(name: str, mark: Any) -> str:
+    return f"{name}:{mark.line + 1}" if mark else name
