@@ -1,0 +1,79 @@
+"""From a training config to a whole workload: read, refuse what is not modelled, fill the tool's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from finefit.errors import NotModelled
+from finefit.formats import llamafactory
+from finefit.resolve.companions import find
+from finefit.resolve.data import config_lengths, file_lengths
+from finefit.resolve.models import resolve_model
+from finefit.resolve.notes import Notes
+from finefit.resolve.recipe import recipe_of
+from finefit.resolve.resolved import Resolved
+from finefit.resolve.settings import Settings
+from finefit.resolve.unmodelled import refuse_unmodelled
+from finefit.workload.lengths import Lengths
+from finefit.workload.model import Model
+
+
+def resolve_config(
+    path: str | Path,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    data: str | Path | None = None,
+    lengths: Lengths | None = None,
+) -> Resolved:
+    """A LLaMA-Factory config as a workload, each field with its source.
+
+    Args:
+        path: the YAML or JSON file.
+        overrides: the tool's own keys with other values, as ``key=value`` after the file ("cutoff_len": 4096).
+        data: a data file that stands for the data sets the config names.
+        lengths: lengths stated by flags; they win over ``data`` and over the config's data sets.
+
+    Raises:
+        InputError: the file or a value in it is wrong, or the model is unknown.
+        NotModelled: the file is understood and finefit does not model the run.
+    """
+    said = llamafactory.read(path)
+    if overrides:
+        said = said.override(overrides, "--set")
+    settings, notes = Settings(said), Notes()
+    for sentence in (*said.warnings, *settings.unknown_keys()):
+        notes.warn(sentence)
+    refuse_unmodelled(settings)
+    if not settings.flag("do_train"):
+        notes.warn(f"{said.path}: do_train is not true, so LLaMA-Factory would not train with this file")
+    text = settings.text("model_name_or_path") or ""
+    model = _model(settings, text)
+    notes.source("model", settings.source("model_name_or_path"))
+    if lengths is None:
+        lengths = config_lengths(settings, notes) if data is None else file_lengths(data, notes)
+    recipe = recipe_of(settings, model, lengths, notes)
+    return Resolved(
+        model=model,
+        model_text=text,
+        recipe=recipe,
+        lengths=lengths,
+        origin=str(path),
+        sources=MappingProxyType(dict(notes.sources)),
+        assumptions=tuple(notes.assumptions),
+        warnings=tuple(notes.warnings),
+    )
+
+
+def _model(settings: Settings, text: str) -> Model:
+    where = settings.where("model_name_or_path")
+    local = find(settings.said, text) if text.startswith(".") or "\\" in text or text.count("/") > 1 else None
+    model = resolve_model(str(local or text), where=where)
+    if model.checkpoint_quant:
+        raise NotModelled(
+            f"a checkpoint stored quantised ({model.checkpoint_quant}) is not modelled yet",
+            where=where,
+            fix="name the 16-bit model and add quantization_bit: 4 to plan QLoRA",
+        )
+    return model

@@ -1,0 +1,289 @@
+"""From flags alone to a workload: Hugging Face's Trainer with PEFT and bitsandbytes, nothing else.
+
+Defaults are those of transformers 5.24.0 and peft 0.21.2 in catalog/data/tool_defaults.csv; what these
+libraries leave open is assumed and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from finefit.errors import InputError, NotModelled
+from finefit.resolve import flag_values as words
+from finefit.resolve.flag_values import FlagValues
+from finefit.resolve.models import resolve_model
+from finefit.resolve.notes import Notes
+from finefit.resolve.optimizers import optimizer as optimizer_named
+from finefit.resolve.resolved import Resolved
+from finefit.resolve.settings import shown
+from finefit.workload.dtypes import DType
+from finefit.workload.families import PEFT_DEFAULT_TARGETS
+from finefit.workload.lengths import Lengths
+from finefit.workload.lora import linear_modules, lora_targets
+from finefit.workload.model import Model
+from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe, Sharding
+from finefit.workload.sourced import Origin, Source
+
+STACK = MappingProxyType({"transformers": words.VERSION, "peft": "0.21.2"})
+_QLORA = "QLoRA, arXiv 2305.14314: NF4 with double quantisation"
+
+
+def resolve_flags(
+    model_text: str,
+    *,
+    method: str | None = None,
+    rank: int | None = None,
+    targets: str | Sequence[str] | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    accum: int | None = None,
+    precision: str | None = None,
+    optimizer: str | None = None,
+    checkpointing: str | None = None,
+    attention: str | None = None,
+    quant_bits: int | None = None,
+    kbit_prepare: bool | None = None,
+    loss: str | None = None,
+    sharding: str | None = None,
+    padded: bool | None = None,
+    epochs: float | None = None,
+    lengths: Lengths | None = None,
+) -> Resolved:
+    """A model and flags as a workload; a method or length left out is reported in ``missing``, not guessed.
+
+    Args:
+        model_text: catalogue name, config.json, folder or Hub id.
+        method: "full", "lora" or "qlora".
+        rank, targets: LoRA; targets as PEFT takes them ("all-linear", "q_proj,v_proj").
+        batch, seq, accum: rows of a micro-batch, tokens of the longest row, micro-batches a step.
+        precision: "bf16", "fp16", "fp32" (weights and compute), "bf16-mixed", "fp16-mixed" (fp32 weights, autocast).
+        optimizer: a value of transformers' ``optim`` ("adamw_torch", "paged_adamw_8bit", ...).
+        checkpointing: "none", "full" or "reentrant".
+        attention: "eager", "sdpa" or "flash2".
+        quant_bits: 4 or 8, for qlora.
+        kbit_prepare: whether ``prepare_model_for_kbit_training`` is called.
+        loss: "full", "fused_linear" (Liger) or "chunked".
+        sharding: "none", "zero1", "zero2", "zero3" or "fsdp".
+        padded: rows of a batch differ in length.
+        epochs, lengths: for the run's duration.
+
+    Raises:
+        InputError: a value out of range, or an unknown model.
+        NotModelled: an optimizer, model or combination that is not modelled.
+    """
+    model = resolve_model(model_text, where="MODEL")
+    if model.checkpoint_quant:
+        raise NotModelled(
+            f"a checkpoint stored quantised ({model.checkpoint_quant}) is not modelled yet",
+            where=model_text,
+            fix="name the 16-bit model and add --method qlora",
+        )
+    notes = Notes()
+    flags = FlagValues(notes)
+    notes.source("model", Source(Origin.STATED, "MODEL"))
+    if method is not None:
+        flags.choice(["method"], "--method", method, dict.fromkeys(words.METHODS), None)
+    missing = frozenset(name for name, value in (("method", method), ("seq", seq)) if value is None)
+    recipe = None
+    if method is not None and seq is not None:
+        recipe = _dtypes(flags, model, precision, _choices(flags, checkpointing, attention, loss, sharding))
+        micro = flags.integer("micro_batch", "--batch", batch, "per_device_train_batch_size")
+        quant = _quant(flags, method, quant_bits, kbit_prepare, recipe)
+        recipe = replace(
+            recipe,
+            method="full" if method == "full" else "lora",
+            seq_len=flags.integer("seq_len", "--seq", seq, "per_device_train_batch_size"),
+            micro_batch=micro,
+            grad_accum=flags.integer("grad_accum", "--accum", accum, "gradient_accumulation_steps"),
+            optimizer=_optimizer(flags, optimizer, recipe.master_weights),
+            quant=quant,
+            lora=None if method == "full" else _lora(flags, model, rank, targets, recipe),
+            padded=_padded(flags, padded, micro),
+            epochs=_epochs(flags, epochs),
+        )
+        recipe = replace(recipe, sources=MappingProxyType(dict(notes.sources)))
+    return Resolved(
+        model=model,
+        model_text=model_text,
+        recipe=recipe,
+        lengths=lengths or Lengths(),
+        origin="flags",
+        sources=MappingProxyType(dict(notes.sources)),
+        assumptions=tuple(notes.assumptions),
+        warnings=tuple(notes.warnings),
+        missing=missing,
+    )
+
+
+def _choices(
+    flags: FlagValues, checkpointing: str | None, attention: str | None, loss: str | None, sharding: str | None
+) -> Recipe:
+    """A recipe with the fields that are plain words; the others follow."""
+    notes = flags.notes
+    notes.derived("task", "flags plan supervised fine-tuning")
+    notes.derived(
+        "keeps_outputs", f"the Trainer drops a model's outputs before backward (transformers@{words.VERSION})"
+    )
+    notes.derived("stack", "the versions whose defaults are taken")
+    for field, key in (
+        ("checkpointing", "activation_checkpointing"),
+        ("reentrant", "activation_checkpointing"),
+        ("loss", "use_liger_kernel"),
+        ("fused_kernels", "use_liger_kernel"),
+        ("compiled", "torch_compile"),
+        ("packing", "train_sampling_strategy"),
+        ("max_steps", "max_steps"),
+        ("eval_batch", "eval_strategy"),
+        ("sharding.kind", "fsdp"),
+    ):
+        notes.source(field, flags.library(key))
+    notes.derived("attention", f"transformers@{words.VERSION} takes SDPA")
+    notes.derived("max_samples", "flags cut no data set")
+    for field in ("reduce_bucket", "gather_bucket", "prefetch_bucket", "persistence_threshold", "max_live"):
+        notes.source(f"sharding.{field}", Source(Origin.DEFAULT, "deepspeed@0.19.8"))
+    for field in ("overlap_comm", "offload_optimizer", "offload_params"):
+        notes.source(f"sharding.{field}", Source(Origin.DEFAULT, "deepspeed@0.19.8"))
+    notes.derived("sharding.ranks", "the number of GPUs, 1 until they are stated")
+    kept, reentrant = flags.choice(
+        ["checkpointing", "reentrant"], "--checkpointing", checkpointing, words.CHECKPOINTING, ("none", False)
+    )
+    chosen = flags.choice(["loss", "fused_kernels"], "--loss", loss, words.LOSSES, "full")
+    kind = flags.choice(["sharding.kind"], "--sharding", sharding, words.SHARDING, "none")
+    return Recipe(
+        method="full",
+        weight_dtype=DType.FP32,
+        optimizer=Optimizer("adamw"),
+        seq_len=1,
+        checkpointing=kept,
+        reentrant=reentrant,
+        attention=flags.choice(["attention"], "--attention", attention, words.ATTENTION, "sdpa"),
+        loss=chosen,
+        fused_kernels=chosen == "fused_linear",
+        # deepspeed 0.19.8 runtime/zero/config.py: overlap_comm is on for stage 3 unless said otherwise
+        sharding=Sharding(kind, overlap_comm=kind == "zero3"),
+        stack=STACK,
+    )
+
+
+def _dtypes(flags: FlagValues, model: Model, precision: str | None, recipe: Recipe) -> Recipe:
+    """Weights in the checkpoint's dtype without autocast, unless stated; DeepSpeed keeps an fp32 copy."""
+    notes = flags.notes
+    stored = Source(Origin.DEFAULT, f'transformers@{words.VERSION}, from_pretrained(dtype="auto")')
+    notes.source("weight_dtype", stored)
+    notes.source("autocast", flags.library("bf16"))
+    notes.derived("master_weights", "only DeepSpeed keeps an extra fp32 copy")
+    weights, autocast = flags.choice(
+        ["weight_dtype", "autocast"], "--precision", precision, words.PRECISIONS, (model.checkpoint_dtype, None)
+    )
+    if recipe.sharding.kind.startswith("zero"):
+        weights, autocast = autocast or weights, None
+        if weights is DType.FP32:
+            raise NotModelled(
+                "DeepSpeed without bf16 or fp16 is not modelled yet", where="--sharding", fix="add --precision bf16"
+            )
+        notes.derived("master_weights", "DeepSpeed keeps an fp32 copy of the trained parameters (deepspeed@0.19.8)")
+        return replace(recipe, weight_dtype=weights, master_weights=True)
+    return replace(recipe, weight_dtype=weights, autocast=autocast)
+
+
+def _optimizer(flags: FlagValues, name: str | None, master: bool) -> Optimizer:
+    key = name if name is not None else str(flags.default("optim"))
+    source = flags.library("optim") if name is None else Source(Origin.STATED, "--optimizer")
+    for field in ("name", "impl", "paged", "momentum", "state_dtype"):
+        flags.notes.source(f"optimizer.{field}", source)
+    found = optimizer_named(key, where="--optimizer")
+    if master and found.name != "adamw_8bit":
+        flags.notes.derived("optimizer.state_dtype", "the optimizer steps on the fp32 copy (deepspeed@0.19.8)")
+        return replace(found, state_dtype=DType.FP32)
+    return found
+
+
+def _quant(flags: FlagValues, method: str, bits: int | None, kbit_prepare: bool | None, recipe: Recipe) -> Quant | None:
+    notes = flags.notes
+    if method != "qlora" and bits is None:
+        notes.derived("quant", "not quantised")
+        return None
+    if method == "full":
+        raise InputError("quantised weights cannot be trained in full", where="--quant-bits", fix="use --method qlora")
+    if bits not in (None, 4, 8):
+        raise InputError(f"{shown(bits)} is not 4 or 8 bits", where="--quant-bits", fix="write 4 or 8")
+    if recipe.sharding.kind == "zero3":
+        raise NotModelled(
+            "a quantised base under ZeRO-3 is not modelled yet",
+            where="--sharding",
+            fix="use --sharding zero2, or --method lora, whose 16-bit base ZeRO-3 shards",
+        )
+    stated = Source(Origin.STATED, "--method" if bits is None else "--quant-bits")
+    notes.source("quant", stated)
+    notes.source("quant.kind", stated)
+    if kbit_prepare is None:
+        notes.assumed(
+            "quant.kbit_prepare",
+            "not called",
+            "prepare_model_for_kbit_training is not called (it would keep embeddings, head and norms in fp32)",
+        )
+    else:
+        notes.source("quant.kbit_prepare", Source(Origin.STATED, "--kbit-prepare"))
+    compute = recipe.autocast or (DType.BF16 if recipe.weight_dtype is DType.FP32 else recipe.weight_dtype)
+    notes.assumed("quant.compute_dtype", "bnb_4bit_compute_dtype is set to the dtype of training, as QLoRA scripts do")
+    if bits == 8:
+        notes.derived("quant.double", "int8 has no second quantisation")
+        return Quant("int8", kbit_prepare=bool(kbit_prepare), compute_dtype=compute)
+    notes.assumed("quant.double", _QLORA, f"4 bits are {_QLORA}")
+    return Quant("nf4", True, bool(kbit_prepare), compute)
+
+
+def _lora(
+    flags: FlagValues, model: Model, rank: int | None, targets: str | Sequence[str] | None, recipe: Recipe
+) -> Lora:
+    notes = flags.notes
+    r = flags.integer("lora.rank", "--rank", rank, "r")
+    for field, key in (("alpha", "lora_alpha"), ("dropout", "lora_dropout"), ("modules_to_save", "modules_to_save")):
+        notes.source(f"lora.{field}", flags.library(key))
+    notes.derived("lora.dtype", "PEFT casts 16-bit adapters to fp32 (peft@0.21.2 cast_adapter_dtype)")
+    dtype = DType.FP32
+    if recipe.master_weights:
+        notes.derived("lora.dtype", "DeepSpeed casts the whole module (deepspeed@0.19.8)")
+        dtype = recipe.weight_dtype
+    if targets is not None:
+        notes.source("lora.targets", Source(Origin.STATED, "--targets"))
+        names = lora_targets(model, targets, where="--targets")
+    elif model.family in PEFT_DEFAULT_TARGETS:
+        notes.source("lora.targets", Source(Origin.DEFAULT, f"peft@0.21.2 for {model.family}"))
+        names = lora_targets(model, None)
+        if set(names) != set(linear_modules(model)):
+            notes.assume(
+                f"LoRA sits on {', '.join(names)}, PEFT's default for {model.family}; "
+                "many tools take every linear module (--targets all-linear), which needs more memory"
+            )
+    else:
+        why = f"PEFT has no default for {model.family}"
+        notes.assumed("lora.targets", why, f"LoRA sits on every linear module: {why}")
+        names = lora_targets(model, "all-linear")
+    # alpha scales the adapters' output and has no effect on memory or time
+    alpha = flags.default("lora_alpha")
+    return Lora(r, alpha if isinstance(alpha, int) else r, 0.0, names, dtype)
+
+
+def _padded(flags: FlagValues, padded: bool | None, micro: int) -> bool:
+    if padded is not None:
+        flags.notes.source("padded", Source(Origin.STATED, "--padded"))
+        return padded
+    if micro > 1:
+        flags.notes.assumed("padded", "rows differ in length", "rows of a batch differ in length, so a mask is passed")
+    else:
+        flags.notes.derived("padded", "one row needs no padding")
+    return micro > 1
+
+
+def _epochs(flags: FlagValues, epochs: float | None) -> float:
+    if epochs is None:
+        flags.notes.source("epochs", flags.library("num_train_epochs"))
+        found = flags.default("num_train_epochs")
+        return float(found) if isinstance(found, int | float) else 1.0
+    if not 0 < epochs < 1e6:
+        raise InputError(f"{shown(epochs)} is no number of epochs", where="--epochs", fix="write 1 or more")
+    flags.notes.source("epochs", Source(Origin.STATED, "--epochs"))
+    return float(epochs)

@@ -1,0 +1,274 @@
+"""A LLaMA-Factory configuration as a complete recipe (llamafactory 0.9.5 on transformers 5.6.0, peft 0.18.1)."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from finefit.errors import InputError, NotModelled
+from finefit.resolve.companions import deepspeed_of
+from finefit.resolve.notes import Notes
+from finefit.resolve.optimizers import optimizer
+from finefit.resolve.precision import Precision, precision
+from finefit.resolve.settings import Settings
+from finefit.resolve.sharding import fsdp_version, sharding
+from finefit.workload.dtypes import DType
+from finefit.workload.families import layout
+from finefit.workload.lengths import Lengths
+from finefit.workload.lora import lora_targets
+from finefit.workload.model import Model
+from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe
+
+# The newest versions llamafactory 0.9.5 allows (its METADATA), and torch with them
+STACK = MappingProxyType(
+    {"llamafactory": "0.9.5", "transformers": "5.6.0", "peft": "0.18.1", "accelerate": "1.11.0", "trl": "0.24.0"}
+)
+PAD_MULTIPLE = 8  # llamafactory 0.9.5 train/sft/workflow.py pad_to_multiple_of
+
+# Dense text models that llamafactory 0.9.5 model/model_utils/liger_kernel.py patches
+_LIGER = frozenset(
+    {"gemma", "gemma2", "gemma3_text", "glm4", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3"}
+)
+
+
+def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) -> Recipe:
+    """Every field of the recipe, each with its source in ``notes``.
+
+    Raises:
+        InputError: a value the tool cannot take, at its line.
+        NotModelled: something understood and not modelled.
+    """
+    task, method = settings.text("stage") or "sft", settings.text("finetuning_type") or "lora"
+    notes.source("task", settings.source("stage"))
+    notes.source("method", settings.source("finetuning_type"))
+    engine = deepspeed_of(settings, notes)
+    dtypes = precision(settings, model, method, engine, notes)
+    shards = sharding(settings, model, engine, notes)
+    quant = _quant(settings, method, dtypes, shards.kind, notes)
+    attention = _attention(settings, model, notes)
+    seq_len, padded, packing = _rows(settings, task, attention, lengths, notes)
+    checkpointing, reentrant = _checkpointing(settings, shards.kind, notes)
+    loss, kernels = _kernels(settings, model, notes)
+    steps = settings.integer("max_steps", minimum=-1)
+    for field, key in (
+        ("micro_batch", "per_device_train_batch_size"),
+        ("grad_accum", "gradient_accumulation_steps"),
+        ("epochs", "num_train_epochs"),
+        ("max_steps", "max_steps"),
+        ("max_samples", "max_samples"),
+        ("compiled", "torch_compile"),
+    ):
+        notes.source(field, settings.source(key))
+    notes.derived("keeps_outputs", "the Trainer drops a model's outputs before backward (transformers@5.6.0)")
+    notes.derived("stack", "the newest versions that llamafactory@0.9.5 allows")
+    return Recipe(
+        method=method,
+        weight_dtype=dtypes.weights,
+        optimizer=_optimizer(settings, dtypes, notes),
+        seq_len=seq_len,
+        micro_batch=settings.integer("per_device_train_batch_size", minimum=1),
+        grad_accum=settings.integer("gradient_accumulation_steps", minimum=1),
+        task=task,
+        lora=_lora(settings, model, dtypes, notes) if method == "lora" else None,
+        quant=quant,
+        autocast=dtypes.autocast,
+        master_weights=dtypes.master,
+        padded=padded,
+        packing=packing,
+        checkpointing=checkpointing,
+        reentrant=reentrant,
+        attention=attention,
+        loss=loss,
+        fused_kernels=kernels,
+        sharding=shards,
+        epochs=_epochs(settings),
+        max_steps=steps if steps > 0 else None,
+        max_samples=settings.optional_integer("max_samples", minimum=1),
+        eval_batch=_evaluation(settings, notes),
+        stack=STACK,
+        sources=MappingProxyType(dict(notes.sources)),
+    )
+
+
+def _epochs(settings: Settings) -> float | None:
+    epochs = settings.number("num_train_epochs")
+    if epochs is not None and epochs <= 0:
+        raise InputError(
+            "a run has more than 0 epochs", where=settings.where("num_train_epochs"), fix="write 1 or more"
+        )
+    return epochs
+
+
+def _optimizer(settings: Settings, dtypes: Precision, notes: Notes) -> Optimizer:
+    found = optimizer(settings.text("optim") or "", where=settings.where("optim"))
+    for field in ("name", "impl", "paged", "momentum", "state_dtype"):
+        notes.source(f"optimizer.{field}", settings.source("optim"))
+    if dtypes.master and found.name != "adamw_8bit":
+        notes.derived("optimizer.state_dtype", "DeepSpeed's optimizer steps on the fp32 copy (deepspeed@0.19.8)")
+        return Optimizer(found.name, found.impl, DType.FP32, found.momentum, found.paged)
+    return found
+
+
+def _lora(settings: Settings, model: Model, dtypes: Precision, notes: Notes) -> Lora:
+    rank = settings.integer("lora_rank", minimum=1)
+    alpha = settings.optional_integer("lora_alpha", minimum=1)
+    dropout = settings.number("lora_dropout") or 0.0
+    if not 0 <= dropout < 1:
+        raise InputError("a dropout lies between 0 and 1", where=settings.where("lora_dropout"), fix="write 0.05, say")
+    for field, key in (("rank", "lora_rank"), ("alpha", "lora_alpha"), ("dropout", "lora_dropout")):
+        notes.source(f"lora.{field}", settings.source(key))
+    if alpha is None:
+        notes.derived("lora.alpha", "2 x lora_rank (llamafactory@0.9.5)")
+    wanted = settings.names("lora_target")
+    notes.source("lora.targets", settings.source("lora_target"))
+    targets = lora_targets(model, ",".join(wanted), where=settings.where("lora_target"))
+    for key, sentence in (
+        ("pissa_init", "PiSSA trains adapters of LoRA's size; the memory of its SVD at the start is not modelled"),
+        ("adapter_name_or_path", "the adapter to continue from is taken to have the rank and targets stated here"),
+    ):
+        if settings.raw(key):
+            notes.assume(f"{settings.where(key)}: {sentence}")
+    return Lora(rank, alpha or 2 * rank, dropout, targets, dtypes.adapters, _saved_modules(settings, model, notes))
+
+
+def _saved_modules(settings: Settings, model: Model, notes: Notes) -> tuple[str, ...]:
+    """Modules trained in full: stated, or embeddings and head once the vocabulary may grow (model/adapter.py)."""
+    stated = settings.names("additional_target")
+    notes.source("lora.modules_to_save", settings.source("additional_target"))
+    growing = next((k for k in ("resize_vocab", "add_tokens", "add_special_tokens") if settings.raw(k)), None)
+    if growing:
+        notes.assume(f"{settings.where(growing)}: the new tokens are taken to fit the vocabulary of {model.vocab} rows")
+    if stated or not growing:
+        return stated
+    names = layout(model.family)
+    notes.derived("lora.modules_to_save", f"{growing} makes embeddings and head trainable (llamafactory@0.9.5)")
+    return (names.embedding, names.head)
+
+
+def _quant(settings: Settings, method: str, dtypes: Precision, shards: str, notes: Notes) -> Quant | None:
+    bits = settings.optional_integer("quantization_bit", minimum=1)
+    notes.source("quant", settings.source("quantization_bit"))
+    if bits is None:
+        return None
+    where = settings.where("quantization_bit")
+    if bits not in (4, 8):
+        raise InputError(f"bitsandbytes has 4 and 8 bits, not {bits}", where=where, fix="write 4 or 8")
+    if method != "lora":
+        raise InputError("LLaMA-Factory quantises only under LoRA", where=where, fix="set finetuning_type: lora")
+    for key in ("resize_vocab", "pissa_init"):
+        if settings.flag(key):
+            raise InputError(f"LLaMA-Factory refuses {key} on a quantised model", where=where, fix=f"remove {key}")
+    if shards == "zero3":
+        raise NotModelled(
+            "a quantised base under ZeRO-3 is not modelled yet",
+            where=where,
+            fix="use ZeRO-2, or 16-bit LoRA with ZeRO-3, which shards the base",
+        )
+    if shards == "fsdp" and bits == 8:
+        raise InputError("LLaMA-Factory refuses 8 bits under FSDP", where=where, fix="write quantization_bit: 4")
+    notes.source("quant.kind", settings.source("quantization_bit" if bits == 8 else "quantization_type"))
+    notes.source("quant.double", settings.source("double_quantization"))
+    notes.derived("quant.kbit_prepare", "llamafactory@0.9.5 does not call prepare_model_for_kbit_training")
+    notes.derived("quant.compute_dtype", "bf16 or fp16 as trained, else that of the checkpoint (llamafactory@0.9.5)")
+    if bits == 8:
+        notes.derived("quant.double", "int8 has no second quantisation")
+        return Quant("int8", compute_dtype=dtypes.compute)
+    kind = settings.text("quantization_type") or "nf4"
+    return Quant(kind, settings.flag("double_quantization"), compute_dtype=dtypes.compute)
+
+
+def _attention(settings: Settings, model: Model, notes: Notes) -> str:
+    """model/model_utils/attention.py; "auto" leaves the choice to transformers, which takes SDPA where it can."""
+    stated = settings.text("flash_attn") or "auto"
+    notes.source("attention", settings.source("flash_attn"))
+    if stated == "fa2":
+        notes.assume("FlashAttention-2 is installed (without it LLaMA-Factory falls back with a warning)")
+    if stated != "auto":
+        return {"disabled": "eager", "sdpa": "sdpa", "fa2": "flash2"}[stated]
+    if model.family == "gemma2":
+        why = "Gemma 2 takes FlashAttention-2 where it is installed, else eager; eager needs more memory"
+        notes.assumed("attention", why, f"{why}, and is taken")
+        return "eager"
+    notes.derived("attention", "auto: transformers@5.6.0 takes SDPA")
+    return "sdpa"
+
+
+def _rows(settings: Settings, task: str, attention: str, lengths: Lengths, notes: Notes) -> tuple[int, bool, bool]:
+    """Tokens of the longest row, whether rows carry a padding mask, whether they are packed (data/processor/*.py)."""
+    cutoff = settings.integer("cutoff_len", minimum=1)
+    neat = settings.flag("neat_packing")
+    packed = settings.flag("packing") or neat or (task == "pt" and settings.raw("packing") is None)
+    if neat and task != "sft":
+        raise InputError("neat_packing is for stage: sft", where=settings.where("neat_packing"), fix="remove it")
+    notes.source("seq_len", settings.source("cutoff_len"))
+    notes.source("packing", settings.source("neat_packing" if neat else "packing"))
+    if packed and not settings.stated("packing") and not neat:
+        notes.derived("packing", "on by default for stage: pt (llamafactory@0.9.5)")
+    micro = settings.integer("per_device_train_batch_size", minimum=1)
+    if packed:
+        notes.derived("padded", "packed rows are equally long; neat packing passes a mask unless FlashAttention-2 runs")
+        # data_args.py takes 1 from cutoff_len where packing is written; the sft processor adds it again
+        seq_len = cutoff - 1 if task == "pt" and settings.flag("packing") else cutoff
+        return max(seq_len, 1), neat and attention != "flash2", True
+    longest = cutoff
+    if lengths.longest is not None and lengths.longest < cutoff:
+        longest = lengths.longest
+        notes.derived("seq_len", f"the longest sample, {lengths.source}")
+    if task == "sft":
+        longest_row = -(-longest // PAD_MULTIPLE) * PAD_MULTIPLE
+        padded = micro > 1 or longest_row != longest
+        notes.derived("padded", "rows of a batch are padded to the longest, to a multiple of 8 (llamafactory@0.9.5)")
+        return longest_row, padded, False
+    notes.derived("padded", "rows of a batch are padded to the longest (transformers@5.6.0)")
+    return longest, micro > 1, False
+
+
+def _checkpointing(settings: Settings, shards: str, notes: Notes) -> tuple[str, bool]:
+    """model/model_utils/checkpointing.py: on unless disabled; the Trainer's own key can only add it."""
+    disabled, asked = settings.flag("disable_gradient_checkpointing"), settings.flag("gradient_checkpointing")
+    notes.source("checkpointing", settings.source("disable_gradient_checkpointing"))
+    notes.source("reentrant", settings.source("use_reentrant_gc"))
+    if disabled and asked:
+        notes.source("checkpointing", settings.source("gradient_checkpointing"))
+        notes.derived("reentrant", "the Trainer's own checkpointing is not reentrant (transformers@5.6.0)")
+        return "full", False
+    if disabled:
+        notes.derived("reentrant", "no checkpointing")
+        return "none", False
+    if settings.stated("gradient_checkpointing") and not asked:
+        notes.warn(
+            f"{settings.where('gradient_checkpointing')}: false has no effect in LLaMA-Factory; "
+            "disable_gradient_checkpointing: true turns checkpointing off"
+        )
+    if shards == "fsdp" and fsdp_version(settings) == 2:
+        notes.derived("reentrant", "llamafactory@0.9.5 turns it off under FSDP 2")
+        return "full", False
+    return "full", settings.flag("use_reentrant_gc")
+
+
+def _kernels(settings: Settings, model: Model, notes: Notes) -> tuple[str, bool]:
+    key = "use_liger_kernel" if settings.flag("use_liger_kernel") else "enable_liger_kernel"
+    for field in ("loss", "fused_kernels"):
+        notes.source(field, settings.source(key))
+    if not settings.flag(key):
+        return "full", False
+    if model.family not in _LIGER:
+        notes.warn(
+            f"{settings.where(key)}: LLaMA-Factory 0.9.5 has no Liger kernels for {model.family}; it has no effect"
+        )
+        return "full", False
+    return "fused_linear", True
+
+
+def _evaluation(settings: Settings, notes: Notes) -> int | None:
+    """Rows of an evaluation batch, None where the run never evaluates. YAML reads ``no`` as false."""
+    strategy = settings.raw("eval_strategy")
+    key = "eval_strategy" if settings.stated("eval_strategy") else "do_eval"
+    notes.source("eval_batch", settings.source(key))
+    if strategy not in (False, "no", "steps", "epoch"):
+        raise InputError("eval_strategy is no, steps or epoch", where=settings.where("eval_strategy"), fix="correct it")
+    if strategy in (False, "no") and not settings.flag("do_eval"):
+        return None
+    notes.source("eval_batch", settings.source("per_device_eval_batch_size"))
+    if settings.flag("predict_with_generate"):
+        notes.warn(f"{settings.where('predict_with_generate')}: the memory of generation is not modelled")
+    return settings.integer("per_device_eval_batch_size", minimum=1)

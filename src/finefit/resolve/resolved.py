@@ -1,0 +1,59 @@
+"""The answer of resolving: a whole workload but for the GPUs, and where every value came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from finefit.errors import InputError
+from finefit.resolve.gpus import on_gpus
+from finefit.workload.cluster import Cluster
+from finefit.workload.lengths import Lengths
+from finefit.workload.model import Model
+from finefit.workload.recipe import Recipe
+from finefit.workload.sourced import Source
+from finefit.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A workload without its cluster.
+
+    Attributes:
+        model: the architecture.
+        model_text: what the user called it.
+        recipe: complete, or None while ``missing`` names what it lacks.
+        lengths: what is known of the data.
+        origin: the config's path, or "flags".
+        sources: by dotted name: recipe fields ("lora.rank"), "model", "lengths.samples".
+        assumptions, warnings: sentences to show.
+        missing: "method", "seq": with either, a caller shows a small table instead of one answer.
+    """
+
+    model: Model
+    model_text: str
+    recipe: Recipe | None
+    lengths: Lengths
+    origin: str
+    sources: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    missing: frozenset[str] = frozenset()
+
+    def workload(self, cluster: Cluster | None = None) -> Workload:
+        """The workload, spread over the cluster where one is stated.
+
+        Raises:
+            InputError: the recipe is incomplete.
+        """
+        if self.recipe is None:
+            raise InputError(
+                f"{' and '.join(sorted(self.missing))} not stated", where=self.origin, fix="state --method and --seq"
+            )
+        recipe = self.recipe if cluster is None else on_gpus(self.recipe, cluster.count)
+        return Workload(self.model, recipe, self.lengths, cluster)
+
+    def with_lengths(self, lengths: Lengths) -> Resolved:
+        """A copy with other lengths; the recipe's row length is left as it is."""
+        return replace(self, lengths=lengths)
