@@ -28,8 +28,8 @@ def test_hours_are_steps_times_seconds():
     assert run.steps == 1000
     assert run.hours == pytest.approx(1000 * run.step_seconds / 3600)
     low, high = run.hours_interval
-    assert low == pytest.approx(run.hours * 0.8)
-    assert high == pytest.approx(run.hours * 1.2)
+    assert low == pytest.approx(run.hours * 0.65)
+    assert high == pytest.approx(run.hours * 1.35)
     assert run.hours_per_epoch == pytest.approx(run.hours / 2)
 
 

@@ -109,6 +109,7 @@ def test_classes(recipe, kernels, launch):
     [
         (A100, full(16384), 0.12),
         (A100, full(4096), 0.20),
+        (A100, full(4095), 0.35),
         (RTX_6000_ADA, full(16384), 0.35),
         (A100, replace(qlora(16384), quant=replace(qlora().quant, kind="int8")), 0.35),
     ],

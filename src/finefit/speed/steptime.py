@@ -22,6 +22,7 @@ from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
 
 STEADY_TOKENS = 16_384  # tokens a micro-batch from which the narrow interval holds (377 rows)
+SHORT_TOKENS = 4096  # below it the host and small messages decide: within 20 % of measured in 6 of 10 rows only
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,8 @@ def _interval(load: StepWork, recipe: Recipe, gpu: Gpu, rates: GpuRates) -> tupl
     wide = []
     if not rates.fitted:
         wide.append(f"no measured run on {gpu.name} behind it: {rates.source}")
+    if load.tokens < SHORT_TOKENS:
+        wide.append(f"{load.tokens} tokens a micro-batch: host speed and small messages decide")
     if recipe.quant and recipe.quant.kind == "int8":
         wide.append("int8 weights: constant of 4-bit weights, no measured rows")
     if recipe.sharding.offload_optimizer or recipe.sharding.offload_params:
