@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from finefit.memory.allocator import replay, required
 from finefit.memory.compiled import Compiled, compile_timeline
+from finefit.memory.context import CUBLAS_WORKSPACE, cublas_workspace, cuda_context, nccl_buffers
 from finefit.memory.model import play
 from finefit.memory.peak import Peak
 from finefit.memory.timeline import Timeline
@@ -49,13 +51,39 @@ def compiled(model: Model, recipe: Recipe) -> Compiled:
     return _compiled(model, structure(recipe))
 
 
-def timeline(model: Model, recipe: Recipe) -> Timeline:
-    """Every event of load, first step and one steady step, for the allocator replay and the plots."""
-    return play(build_step(model, recipe), recipe, first_step=True)
+def timeline(model: Model, recipe: Recipe, *, workspace: int = CUBLAS_WORKSPACE) -> Timeline:
+    """Every event of load, first step and one steady step, for the allocator replay and the plots.
+
+    Args:
+        workspace: bytes of each of the two cuBLAS workspaces (forward and autograd thread).
+    """
+    return play(build_step(model, recipe), recipe, first_step=True, workspace=workspace)
 
 
-def estimate(model: Model, recipe: Recipe) -> Peak:
-    """Allocated bytes on one GPU: the peak of a steady step, its parts and its phases."""
+def estimate(model: Model, recipe: Recipe, *, arch: str | None = None) -> Peak:
+    """Allocated bytes on one GPU: the peak of a steady step, its parts and its phases.
+
+    Args:
+        arch: GPU architecture ("Hopper"), which decides the cuBLAS workspaces; None takes the usual ones.
+    """
     out = compiled(model, recipe).evaluate(dims_of(recipe))
+    held = 2 * cublas_workspace(arch)  # allocated once, never freed: the same at every point of a step
+    parts = {**out.parts, "workspace": out.parts["workspace"] + held}
+    phases = {name: nbytes + (held if name != "load" else 0) for name, nbytes in out.phases.items()}
     point = out.point
-    return Peak(out.allocated, point.phase, point.op, point.module, out.parts, out.phases)
+    return Peak(out.allocated + held, point.phase, point.op, point.module, parts, phases)
+
+
+def measure(model: Model, recipe: Recipe, *, arch: str | None = None, gpus_per_node: int = 1) -> Peak:
+    """``estimate`` with the replayed allocator: required, reserved and device bytes as well.
+
+    Args:
+        arch: GPU architecture, for the CUDA context and the cuBLAS workspaces.
+        gpus_per_node: GPUs that talk to each other in one machine, for the collective buffers.
+    """
+    peak = estimate(model, recipe, arch=arch)
+    events = timeline(model, recipe, workspace=cublas_workspace(arch))
+    dims = dims_of(recipe)
+    outside = cuda_context(arch).nbytes + nccl_buffers(gpus_per_node)
+    reserved = replay(events, dims).reserved
+    return replace(peak, required=required(events, dims) + outside, reserved=reserved, device=reserved + outside)

@@ -274,9 +274,12 @@ class Player:
                 if name in self.param_grads:
                     self.release(self.param_grads.pop(name))
 
-    def play(self, *, first_step: bool) -> Timeline:
+    def play(self, *, first_step: bool, workspace: int) -> Timeline:
         """Load, then a first step (no optimizer states yet) if asked for, then a steady one."""
         self.load()
+        if workspace:
+            for thread in ("forward", "autograd"):
+                self.alloc(Size(1, workspace), "workspace", "cublas_workspace", thread, assumed=True)
         micro_batches = 1 if self.recipe.grad_accum == 1 else 2
         for step in (1, 2) if first_step else (2,):
             if step == 2 and not first_step:
@@ -290,6 +293,6 @@ class Player:
         return Timeline(tuple(self.tensors), tuple(self.events), tuple(self.marks), tuple(self.folds))
 
 
-def play(step: Step, recipe: Recipe, *, first_step: bool = False) -> Timeline:
-    """The Timeline of ``recipe`` running ``step``."""
-    return Player(step, recipe).play(first_step=first_step)
+def play(step: Step, recipe: Recipe, *, first_step: bool = False, workspace: int = 0) -> Timeline:
+    """The Timeline of ``recipe`` running ``step``; ``workspace`` bytes for each of two cuBLAS handles."""
+    return Player(step, recipe).play(first_step=first_step, workspace=workspace)

@@ -50,9 +50,8 @@ class _Builder:
         for p in parameters:
             name, module = f"{prefix}{p.name}", f"{prefix}{p.module}"
             if p.kind in ("linear", "head"):
-                if p.name.endswith(".weight"):
-                    out, inn = p.shape if not self.names.conv1d or p.kind == "head" else (p.shape[1], p.shape[0])
-                    self.linears.shapes[module] = (inn, out)
+                out, inn = reversed(p.shape) if self.names.conv1d and p.kind == "linear" else p.shape
+                self.linears.shapes[module] = (inn, out)
             if p.kind == "bias":
                 self.linears.biased.add(module)
             if p.kind == "linear" and recipe.quant is not None:

@@ -53,7 +53,7 @@ class Linears:
         quant = net.recipe.quant
         assert quant is not None
         compute = quant.compute_dtype
-        dense = (Size(compute.bytes, n_in * n_out),)
+        dense: tuple[Size, ...] = (Size(compute.bytes, n_in * n_out),)
         if quant.double:  # the 8-bit constants are restored to fp32 first
             dense = (Size(4, n_in * n_out // 64), *dense)
         out = net.tape.op(
