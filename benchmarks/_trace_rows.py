@@ -1,0 +1,258 @@
+"""The rows of the parity matrix: architectures × method × checkpointing × optimizer × attention × lengths.
+
+Dimensions are those of the published models with fewer layers: layers repeat, and three show the first, the
+last and one between. Sources: config.json of the model named in each entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from finefit.workload import DType, Lora, Model, Optimizer, Quant, Recipe
+from finefit.workload.families import layout
+from finefit.workload.lora import linear_modules
+
+LAYERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One recipe on one model."""
+
+    name: str
+    model: Model
+    recipe: Recipe
+
+
+def _model(name: str, family: str, h: int, a: int, k: int, d: int, f: int, v: int, **more: object) -> Model:
+    return Model(name, family, h, LAYERS, a, k, d, f, v, **{"tied": False, **more})  # type: ignore[arg-type]
+
+
+_GEMMA = {"tied": True, "activation": "gelu_pytorch_tanh"}
+_LAYER_NORM = {"norm": "layer", "gated_mlp": False, "qkv_bias": True, "o_bias": True, "mlp_bias": True}
+MODELS = {
+    m.name: m
+    for m in (
+        _model("llama-7b", "llama", 4096, 32, 32, 128, 11008, 32000),
+        _model("llama-8b", "llama", 4096, 32, 8, 128, 14336, 128256),
+        _model("llama-1b", "llama", 2048, 32, 8, 64, 8192, 128256, tied=True),
+        _model("mistral-7b", "mistral", 4096, 32, 8, 128, 14336, 32000),
+        _model("qwen2.5-7b", "qwen2", 3584, 28, 4, 128, 18944, 152064, qkv_bias=True),
+        _model("qwen2.5-0.5b", "qwen2", 896, 14, 2, 64, 4864, 151936, qkv_bias=True, tied=True),
+        _model("qwen3-8b", "qwen3", 4096, 32, 8, 128, 12288, 151936, qk_norm="head"),
+        _model("gemma-2b", "gemma", 2048, 8, 1, 256, 16384, 256000, **_GEMMA),
+        _model(
+            "gemma2-2b",
+            "gemma2",
+            2304,
+            8,
+            4,
+            256,
+            9216,
+            256000,
+            sandwich_norms=True,
+            attention_softcap=True,
+            final_softcap=True,
+            sliding_window=4096,
+            layer_types=("sliding", "full", "sliding"),
+            **_GEMMA,
+        ),
+        _model(
+            "gemma3-1b",
+            "gemma3_text",
+            1152,
+            4,
+            1,
+            256,
+            6912,
+            262144,
+            sandwich_norms=True,
+            qk_norm="head",
+            sliding_window=512,
+            layer_types=("sliding", "sliding", "full"),
+            **_GEMMA,
+        ),
+        _model(
+            "phi-2",
+            "phi",
+            2560,
+            32,
+            32,
+            80,
+            10240,
+            51200,
+            activation="gelu_new",
+            parallel_block=True,
+            shared_norm=True,
+            head_bias=True,
+            rotary_fraction=0.4,
+            residual_dropout=0.1,
+            max_position=2048,
+            **_LAYER_NORM,
+        ),
+        _model(
+            "phi3-mini",
+            "phi3",
+            3072,
+            32,
+            32,
+            96,
+            8192,
+            32064,
+            fused_qkv=True,
+            fused_gate_up=True,
+            sliding_window=2047,
+            max_position=4096,
+        ),
+        _model(
+            "gpt2",
+            "gpt2",
+            768,
+            12,
+            12,
+            64,
+            3072,
+            50257,
+            tied=True,
+            activation="gelu_new",
+            position="learned",
+            max_position=1024,
+            fused_qkv=True,
+            attention_dropout=0.1,
+            residual_dropout=0.1,
+            embedding_dropout=0.1,
+            **_LAYER_NORM,
+        ),
+        _model(
+            "pythia-1b",
+            "gpt_neox",
+            2048,
+            8,
+            8,
+            256,
+            8192,
+            50304,
+            activation="gelu",
+            parallel_block=True,
+            fused_qkv=True,
+            rotary_fraction=0.25,
+            max_position=2048,
+            **_LAYER_NORM,
+        ),
+    )
+}
+
+FUSED, FOREACH = Optimizer("adamw", "fused"), Optimizer("adamw", "foreach")
+FULL = Recipe("full", DType.BF16, FUSED, 512, 2)
+
+
+def _lora(model: Model, *, everything: bool = True, rank: int = 16, dtype: DType = DType.FP32) -> Lora:
+    """Adapters on every linear module, or on those that make queries and values."""
+    names = layout(model.family)
+    few = (names.qkv,) if model.fused_qkv else (names.q, names.v)
+    return Lora(rank, 2 * rank, targets=linear_modules(model) if everything else few, dtype=dtype)
+
+
+def _methods(model: Model) -> dict[str, Recipe]:
+    # transformers refuses SDPA for Gemma 2, whose scores have a soft cap.
+    full = replace(FULL, attention="eager") if model.attention_softcap else FULL
+    lora = replace(full, method="lora", lora=_lora(model))
+    methods = {
+        "full": full,
+        "lora": lora,
+        "lora-qv": replace(full, method="lora", lora=_lora(model, everything=False, rank=8, dtype=DType.BF16)),
+    }
+    if model.family != "gpt2":  # bitsandbytes 4-bit of Conv1D transposes; not in this matrix
+        methods["qlora"] = replace(lora, quant=Quant("nf4", double=True, kbit_prepare=True))
+    return methods
+
+
+CHECKPOINTING = {
+    "none": {"checkpointing": "none"},
+    "nonre": {"checkpointing": "full", "reentrant": False},
+    "re": {"checkpointing": "full", "reentrant": True},
+}
+BATCHES = ((2, 512), (1, 2048), (4, 1000))
+
+
+def _name(*parts: object) -> str:
+    return "/".join(str(p) for p in parts)
+
+
+def core(model: Model) -> Iterator[Row]:
+    """Method × checkpointing of one model."""
+    for method, recipe in _methods(model).items():
+        for mode, fields in CHECKPOINTING.items():
+            yield Row(_name(model.name, method, mode), model, replace(recipe, **fields))
+
+
+def variants(model: Model) -> Iterator[Row]:
+    """One change at a time from full fine-tuning and from LoRA with checkpointing."""
+    full, lora = _methods(model)["full"], replace(_methods(model)["lora"], **CHECKPOINTING["nonre"])
+    fp32 = replace(full, weight_dtype=DType.FP32)
+    amp = replace(fp32, autocast=DType.BF16)
+    changes = {
+        "full/foreach": replace(full, optimizer=FOREACH),
+        "full/loop": replace(full, optimizer=Optimizer("adamw", "loop")),
+        "full/8bit": replace(full, optimizer=Optimizer("adamw_8bit")),
+        "full/sgd": replace(full, optimizer=Optimizer("sgd", "foreach")),
+        "full/eager": replace(full, attention="eager"),
+        "full/eager/nonre": replace(full, attention="eager", **CHECKPOINTING["nonre"]),
+        "full/padded": replace(full, padded=True),
+        "full/padded/nonre": replace(full, padded=True, **CHECKPOINTING["nonre"]),
+        "full/outputs": replace(full, keeps_outputs=True),
+        "full/accumulate": replace(full, grad_accum=4),
+        "full/fp32": fp32,
+        "full/amp": amp,
+        "full/amp/nonre": replace(amp, **CHECKPOINTING["nonre"]),
+        "full/amp/outputs": replace(amp, keeps_outputs=True),
+        "lora/amp": replace(_methods(model)["lora"], autocast=DType.BF16),
+        "lora/amp/nonre": replace(lora, autocast=DType.BF16),
+        "lora/foreach": replace(lora, optimizer=FOREACH),
+        "lora/eager": replace(lora, attention="eager"),
+        "lora/padded": replace(lora, padded=True),
+        "lora/accumulate": replace(lora, grad_accum=4),
+        "lora/outputs": replace(lora, keeps_outputs=True),
+    }
+    assert lora.lora is not None
+    for word in ("dropout",):
+        changes[f"lora/{word}"] = replace(lora, lora=replace(lora.lora, dropout=0.05))
+        changes[f"lora/{word}/none"] = replace(lora, lora=replace(lora.lora, dropout=0.05), checkpointing="none")
+    if "qlora" in _methods(model):
+        qlora = _methods(model)["qlora"]
+        assert qlora.quant is not None
+        changes["qlora/amp/re"] = replace(qlora, autocast=DType.BF16, **CHECKPOINTING["re"])
+        changes["qlora/plain"] = replace(qlora, quant=replace(qlora.quant, double=False))
+        changes["qlora/unprepared/re"] = replace(
+            qlora, quant=replace(qlora.quant, kbit_prepare=False), **CHECKPOINTING["re"]
+        )
+        changes["qlora/int8/re"] = replace(qlora, quant=Quant("int8", kbit_prepare=True), **CHECKPOINTING["re"])
+        changes["qlora/bf16-adapters/re"] = replace(
+            qlora, lora=replace(lora.lora, dtype=DType.BF16), **CHECKPOINTING["re"]
+        )
+    for name, recipe in changes.items():
+        yield Row(_name(model.name, name), model, recipe)
+
+
+def lengths(model: Model) -> Iterator[Row]:
+    """Other batches than 2 × 512: one row, many tokens, a length that is no multiple of anything."""
+    for b, s in BATCHES[1:]:
+        for method in ("full", "lora"):
+            for mode in ("none", "nonre"):
+                recipe = replace(_methods(model)[method], micro_batch=b, seq_len=s, **CHECKPOINTING[mode])
+                yield Row(_name(model.name, method, mode, f"b{b}s{s}"), model, recipe)
+
+
+def rows(quick: bool) -> list[Row]:
+    """The matrix. Quick: every architecture once a method, variants and lengths on one."""
+    out: list[Row] = []
+    for model in MODELS.values():
+        found = list(core(model))
+        if quick and model.name != "llama-8b":
+            found = [row for row in found if row.name.split("/", 1)[1] in ("full/none", "lora/nonre", "qlora/re")]
+        out += found
+        if not quick or model.name == "llama-8b":
+            out += variants(model)
+            out += lengths(model)
+    return out

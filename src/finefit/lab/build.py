@@ -1,0 +1,127 @@
+"""The model and optimizer of a recipe, built as its tools would, on fake CUDA tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from finefit.errors import NotModelled
+from finefit.lab.config import config_of
+from finefit.workload.dtypes import DType
+from finefit.workload.model import Model
+from finefit.workload.recipe import Optimizer, Recipe
+
+DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP16: torch.float16}
+_ATTENTION = {"eager": "eager", "sdpa": "sdpa"}
+
+
+def refuse_untraced(recipe: Recipe) -> None:
+    """Refuse what the tracer would otherwise leave out in silence.
+
+    Raises:
+        NotModelled: sharding, compiled or fused kernels, a fused loss, another attention or checkpoint mode.
+    """
+    for wrong, what in (
+        (recipe.sharding.kind != "none", f"sharding ({recipe.sharding.kind})"),
+        (recipe.compiled, "torch.compile"),
+        (recipe.fused_kernels, "fused kernels"),
+        (recipe.loss != "full", f"loss {recipe.loss!r}"),
+        (recipe.attention not in _ATTENTION, f"attention {recipe.attention!r}"),
+        (recipe.checkpointing not in ("none", "full"), f"checkpointing {recipe.checkpointing!r}"),
+        (recipe.master_weights, "master weights beside the model's"),
+        (recipe.packing, "packing"),
+        (recipe.optimizer.paged, "a paged optimizer"),
+    ):
+        if wrong:
+            raise NotModelled(f"{what} cannot be traced yet", fix="trace the recipe without it")
+
+
+def load_model(model: Model, recipe: Recipe) -> Any:
+    """The model as ``from_pretrained`` leaves it: in the recipe's dtype, quantised weight by weight.
+
+    Must run inside ``shim.fake_cuda`` and a ``FakeTensorMode``.
+
+    Raises:
+        NotModelled: the family is unknown, or its code refuses the attention implementation.
+    """
+    config, dtype = config_of(model), DTYPES[recipe.weight_dtype]
+    try:
+        with torch.device("cuda"):
+            module: Any = AutoModelForCausalLM.from_config(
+                config, dtype=dtype, attn_implementation=_ATTENTION[recipe.attention]
+            )
+    except ValueError as error:  # Gemma 2 has no SDPA
+        raise NotModelled(
+            f"transformers cannot run {model.family} with attention {recipe.attention!r}", fix="use eager"
+        ) from error
+    if recipe.quant is not None:
+        from finefit.lab.quant import quantise
+
+        quantise(module, recipe.quant, DTYPES[recipe.quant.compute_dtype])
+    return module
+
+
+def prepare_model(module: Any, recipe: Recipe) -> Any:
+    """The training module: upcast for k-bit training, adapted and checkpointed as the recipe says."""
+    checkpointing = recipe.checkpointing == "full"
+    kwargs = {"use_reentrant": recipe.reentrant}
+    if recipe.quant is not None and recipe.quant.kbit_prepare:
+        from peft import prepare_model_for_kbit_training
+
+        module = prepare_model_for_kbit_training(
+            module, use_gradient_checkpointing=checkpointing, gradient_checkpointing_kwargs=kwargs
+        )
+    if recipe.method == "lora":
+        module = _adapt(module, recipe)
+    if checkpointing:
+        module.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
+        if recipe.method == "lora":
+            module.enable_input_require_grads()
+    module.train()
+    return module
+
+
+def _adapt(module: Any, recipe: Recipe) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    lora = recipe.lora
+    assert lora is not None
+    adapted: Any = get_peft_model(
+        module,
+        LoraConfig(
+            r=lora.rank,
+            lora_alpha=lora.alpha,
+            lora_dropout=lora.dropout,
+            target_modules=list(lora.targets),
+            modules_to_save=list(lora.modules_to_save) or None,
+            task_type="CAUSAL_LM",
+        ),
+        autocast_adapter_dtype=lora.dtype == DType.FP32,
+    )
+    for name, parameter in adapted.named_parameters():
+        if "lora_" in name and parameter.dtype != DTYPES[lora.dtype]:
+            parameter.data = parameter.data.to(DTYPES[lora.dtype])
+    return adapted
+
+
+def build_optimizer(parameters: list[torch.nn.Parameter], optimizer: Optimizer) -> torch.optim.Optimizer:
+    """The optimizer, with its implementation stated: fake tensors would silently get the plain loop.
+
+    Raises:
+        NotModelled: an optimizer or a state dtype that the tracer does not know.
+    """
+    if optimizer.name == "adamw_8bit":
+        import bitsandbytes as bnb
+
+        eight_bit: torch.optim.Optimizer = bnb.optim.AdamW8bit(parameters, lr=1e-4)
+        return eight_bit
+    if optimizer.state_dtype is not None:
+        raise NotModelled(f"optimizer states in {optimizer.state_dtype} cannot be traced", fix="leave the dtype out")
+    flags = {"foreach": optimizer.impl == "foreach", "fused": optimizer.impl == "fused"}
+    if optimizer.name == "adamw":
+        return torch.optim.AdamW(parameters, lr=1e-4, **flags)
+    if optimizer.name == "sgd":
+        return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if optimizer.momentum else 0.0, **flags)
+    raise NotModelled(f"optimizer {optimizer.name!r} cannot be traced", fix="use adamw, adamw_8bit or sgd")

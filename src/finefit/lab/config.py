@@ -1,0 +1,109 @@
+"""A transformers config from the dimensions of a Model (transformers 5.24.0 configuration classes)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import CONFIG_MAPPING, PreTrainedConfig
+
+from finefit.errors import NotModelled
+from finefit.workload.model import Model
+
+_LAYER_TYPES = {"full": "full_attention", "sliding": "sliding_attention"}
+_PLAIN = frozenset(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "gpt_neox"))
+_ROPE_THETA = 10_000.0  # values of the rotary table have no influence on its size
+
+
+def _common(model: Model) -> dict[str, Any]:
+    """Fields that most decoders share."""
+    fields: dict[str, Any] = {
+        "vocab_size": model.vocab,
+        "hidden_size": model.hidden,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.kv_heads,
+        "head_dim": model.head_dim,
+        "intermediate_size": model.ffn,
+        "hidden_act": model.activation,
+        "tie_word_embeddings": model.tied,
+        "attention_dropout": model.attention_dropout,
+        "max_position_embeddings": model.max_position or 1 << 17,
+        # A padding id would be looked up in a vocabulary that may be smaller; it changes no size.
+        "pad_token_id": None,
+    }
+    if model.rotary_fraction != 1.0:
+        fields["rope_parameters"] = {
+            "rope_type": "default",
+            "rope_theta": _ROPE_THETA,
+            "partial_rotary_factor": model.rotary_fraction,
+        }
+    if model.layer_types:
+        fields["layer_types"] = [_LAYER_TYPES[t] for t in model.layer_types]
+    if model.sliding_window is not None:
+        fields["sliding_window"] = model.sliding_window
+        fields["use_sliding_window"] = True  # Qwen asks for both
+    elif model.family == "mistral":
+        fields["sliding_window"] = None
+    return fields
+
+
+def _family(model: Model) -> dict[str, Any]:
+    """Fields of one family beside, or in place of, the common ones."""
+    match model.family:
+        case "llama":
+            return {"attention_bias": model.qkv_bias, "mlp_bias": model.mlp_bias}
+        case "gemma" | "gemma2" | "gemma3_text":
+            softcaps: dict[str, Any] = {"hidden_activation": model.activation, "attention_bias": model.qkv_bias}
+            if model.family != "gemma":
+                softcaps["attn_logit_softcapping"] = 50.0 if model.attention_softcap else None
+                softcaps["final_logit_softcapping"] = 30.0 if model.final_softcap else None
+            return softcaps
+        case "qwen3":
+            return {"attention_bias": model.qkv_bias}
+        case "phi":
+            return {
+                "qk_layernorm": bool(model.qk_norm),
+                "resid_pdrop": model.residual_dropout,
+                "embd_pdrop": model.embedding_dropout,
+            }
+        case "phi3":
+            return {
+                "resid_pdrop": model.residual_dropout,
+                "embd_pdrop": model.embedding_dropout,
+                "original_max_position_embeddings": model.max_position or 1 << 17,
+            }
+        case "gpt_neox":
+            return {
+                "use_parallel_residual": model.parallel_block,
+                "attention_bias": model.qkv_bias,
+                "hidden_dropout": model.residual_dropout,
+            }
+    return {}
+
+
+def config_of(model: Model) -> PreTrainedConfig:
+    """The configuration from which transformers builds this model.
+
+    Raises:
+        NotModelled: the tracer does not know how the family spells its dimensions.
+    """
+    if model.family == "gpt2":
+        return CONFIG_MAPPING["gpt2"](
+            vocab_size=model.vocab,
+            n_positions=model.max_position or 1024,
+            n_embd=model.hidden,
+            n_layer=model.layers,
+            n_head=model.heads,
+            n_inner=model.ffn,
+            activation_function=model.activation,
+            attn_pdrop=model.attention_dropout,
+            resid_pdrop=model.residual_dropout,
+            embd_pdrop=model.embedding_dropout,
+            tie_word_embeddings=model.tied,
+        )
+    if model.family not in _PLAIN:
+        raise NotModelled(
+            f"the tracer cannot build a model of type {model.family!r} from dimensions",
+            fix=f"trace one of {', '.join(sorted((*_PLAIN, 'gpt2')))}",
+        )
+    return CONFIG_MAPPING[model.family](**{**_common(model), **_family(model)})

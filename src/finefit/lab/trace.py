@@ -1,0 +1,118 @@
+"""The Timeline of a recipe from the real Transformers, PEFT and bitsandbytes code, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from finefit.errors import NotModelled
+from finefit.memory.timeline import Timeline
+from finefit.step.size import Dims
+from finefit.workload.model import Model
+from finefit.workload.recipe import Recipe
+
+try:
+    import torch
+    import transformers
+    from torch._subclasses.fake_tensor import FakeTensorMode
+except ImportError as error:  # pragma: no cover - depends on the environment
+    raise NotModelled(f"tracing needs {error.name}", fix="pip install 'finefit[trace]'") from error
+
+from finefit.lab.build import build_optimizer, load_model, prepare_model, refuse_untraced
+from finefit.lab.sdpa import attention
+from finefit.lab.shim import CAPABILITY, fake_cuda
+from finefit.lab.step import run, tensors_of
+from finefit.lab.tracker import Tracker
+
+TORCH = "2.13.0"  # the version whose internals shim.py patches
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Garbage collection at a random moment would free cycles at a random event."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def trace(model: Model, recipe: Recipe, *, arch: str = "sm80") -> Timeline:
+    """Load, first step and steady step of one GPU.
+
+    Args:
+        arch: compute capability of the GPU whose kernels are assumed ("sm80", "sm90", ...).
+
+    Raises:
+        NotModelled: something in the recipe cannot be traced, or this torch cannot be patched.
+    """
+    refuse_untraced(recipe)
+    if arch not in CAPABILITY:
+        raise NotModelled(f"no kernels are known for {arch!r}", fix=f"use one of {', '.join(CAPABILITY)}")
+    if torch.__version__.split("+")[0] != TORCH:
+        warnings.warn(f"tracing was tested on torch {TORCH}, this is {torch.__version__}", stacklevel=2)
+        self_check()
+    return _traced(model, recipe, arch)
+
+
+def _traced(model: Model, recipe: Recipe, arch: str) -> Timeline:
+    transformers.logging.set_verbosity_error()
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it looks for CPU kernels, which are never run
+    rank = recipe.lora.rank if recipe.lora else 0
+    with (
+        warnings.catch_warnings(),
+        fake_cuda(attention(arch), arch) as recompute,
+        FakeTensorMode(allow_non_fake_inputs=False),
+    ):
+        warnings.simplefilter("ignore", FutureWarning)  # peft calls names that transformers 5 renamed
+        module = load_model(model, recipe)
+        gc.collect()
+        with Tracker(recompute, arch, recipe.padded) as tracker, _no_collection():
+            for tensor, (_, owner) in tensors_of(module):
+                tracker.adopt(tensor, owner)
+            module = prepare_model(module, recipe)
+            optimizer = build_optimizer([p for p in module.parameters() if p.requires_grad], recipe.optimizer)
+            tracker.attach(module)
+            try:
+                known = run(tracker, module, optimizer, recipe)
+            finally:
+                tracker.detach()
+            return tracker.timeline(known, Dims(recipe.micro_batch, recipe.seq_len, rank))
+
+
+def self_check() -> None:
+    """Trace a step whose bytes are known by hand; refuse this torch when they differ.
+
+    A bf16 linear layer of 64x64, 8 rows, y.sum().backward(): weight 8,192 B, input 1,024, output 1,024, the
+    sum 2, its gradient 2 and the weight's gradient 8,192, each in blocks of 512.
+
+    Raises:
+        NotModelled: this version of torch cannot be traced.
+    """
+    try:
+        with (
+            fake_cuda(attention("sm80")) as recompute,
+            FakeTensorMode(allow_non_fake_inputs=False),
+            Tracker(recompute, "sm80", False) as tracker,
+        ):
+            layer = torch.nn.Linear(64, 64, bias=False, dtype=torch.bfloat16, device="cuda")
+            tracker.mark("forward", 1)
+            out = layer(torch.empty(8, 64, dtype=torch.bfloat16, device="cuda"))
+            loss = out.sum()
+            tracker.mark("backward", 1)
+            loss.backward()
+            timeline = tracker.timeline({}, Dims(8, 64))
+        real = [t for t in timeline.tensors if not t.assumed]
+        sizes = sorted(t.size.numel for t in real)
+    except Exception as error:
+        raise NotModelled(
+            f"torch {torch.__version__} cannot be traced ({error})", fix=f"pip install torch=={TORCH}"
+        ) from error
+    if sizes != [2, 2, 1024, 1024, 8192, 8192]:
+        raise NotModelled(f"torch {torch.__version__} traces a known step wrongly", fix=f"pip install torch=={TORCH}")
