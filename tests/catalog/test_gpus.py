@@ -157,6 +157,7 @@ def test_every_card_answers_to_its_id_name_and_label(card: Card) -> None:
         ("RTX 6000D", "rtx-6000d"),
         ("RTX 8000", "quadro-rtx-8000"),
         ("T4 15GB", "t4"),
+        ("A100-80GB (79.18 GiB)", "a100-sxm-80"),
         ("A40 46GB", "a40"),
         ("3090ti", "rtx-3090-ti"),
         ("4070 Ti SUPER", "rtx-4070-ti-super"),
@@ -217,6 +218,9 @@ def test_a_name_of_several_cards_is_asked_back(text: str, choices: list[str]) ->
         ("4060 Ti 8GB", "rtx-4060-ti-16"),
         ("GeForce RTX 4099", "rtx-4090"),
         ("MI300", "mi300x"),
+        ("Kaggle T4", "t4"),
+        ("RTX 4090 (WSL2)", "rtx-4090"),
+        ("two H100", "h100-sxm-80"),
     ],
 )
 def test_unknown_names_list_the_nearest(text: str, near: str) -> None:
@@ -295,7 +299,7 @@ def test_mixed_cards_are_refused(text: str) -> None:
         parse_gpus(text)
 
 
-@pytest.mark.parametrize("text", ["x", "2x", "8x80GB", "two H100", "NaNx H100", "8x"])
+@pytest.mark.parametrize("text", ["x", "2x", "8x80GB", "two H100", "NaNx H100", "8x", "9" * 5000 + "x H100"])
 def test_nonsense_names_no_card(text: str) -> None:
     with pytest.raises(UnknownGpu):
         parse_gpus(text)

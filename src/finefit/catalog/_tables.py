@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from finefit.errors import DataError
@@ -39,6 +40,21 @@ def parse_day(text: str, *, where: str) -> dt.date:
         DataError: not a date.
     """
     try:
-        return dt.date.fromisoformat(text + "-01-01"[len(text) - 4 :])
+        return dt.date.fromisoformat(text + "-01-01"[len(text) - 4 :] if len(text) in (4, 7) else text)
     except ValueError as problem:
         raise DataError(f"{text!r} is not a date", where=where) from problem
+
+
+def parse_number(text: str, *, where: str) -> Decimal:
+    """Exact decimal number of a field.
+
+    Raises:
+        DataError: not a finite number.
+    """
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite():
+        raise DataError(f"{text!r} is not a number", where=where)
+    return number

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from finefit.catalog.gpu_names import find_gpu, names_a_card
+from finefit.catalog.gpu_names import find_gpu, match_gpu, names_a_card
 from finefit.catalog.gpu_table import card_by_id
-from finefit.errors import InputError, NotModelled, UnknownGpu
+from finefit.errors import InputError, NotModelled
 from finefit.workload import Cluster
 
 _TIMES = r"\s*(?:[x×*]|张|卡|块)\s*"
@@ -17,10 +17,10 @@ _NODES = r"\s*(?:nodes?|台|机)?\s*[x×*]\s*"
 _SHAPES = tuple(
     re.compile(shape, re.I)
     for shape in (
-        rf"(?P<nodes>\d+){_NODES}(?P<count>\d+)(?:{_TIMES}|\s+)(?P<name>\D.*|\d.+)",
-        rf"(?P<nodes>\d+){_NODES}(?P<name>\D.*?)\s*:\s*(?P<count>\d+)",
-        rf"(?P<count>\d+)(?:{_TIMES}|\s+)(?P<name>.+)",
-        r"(?P<name>.+?)\s*[x×*:]\s*(?P<count>\d+)",
+        rf"(?P<nodes>\d{{1,6}}){_NODES}(?P<count>\d{{1,6}})(?:{_TIMES}|\s+)(?P<name>\D.*|\d.+)",
+        rf"(?P<nodes>\d{{1,6}}){_NODES}(?P<name>\D.*?)\s*:\s*(?P<count>\d{{1,6}})",
+        rf"(?P<count>\d{{1,6}})(?:{_TIMES}|\s+)(?P<name>.+)",
+        r"(?P<name>.+?)\s*[x×*:]\s*(?P<count>\d{1,6})",
     )
 )
 _SEPARATORS = re.compile(r"\s*[+,;&、和]\s*|\s+and\s+")
@@ -65,11 +65,7 @@ def parse_gpus(text: str, *, where: str = "--gpu") -> tuple[Cluster, tuple[str, 
 
 def _split(given: str) -> tuple[int, int, str]:
     """Nodes, GPUs a node and the name."""
-    try:
-        find_gpu(given)
-    except UnknownGpu:
-        pass
-    else:
+    if match_gpu(given):
         return 1, 1, given
     for shape in _SHAPES:
         found = shape.fullmatch(given)

@@ -12,16 +12,11 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import cache
-from typing import NoReturn
 
 from finefit.catalog.gpu_table import Card, cards
 from finefit.errors import UnknownGpu
 from finefit.units import gib
 from finefit.workload import Gpu
-
-# A size may differ from the nominal one by a tenth: people write what their tools print ("T4 15GB", "A40 46GB",
-# "B200 192GB", "B300 262GB"); cards of one name differ by more (RTX 3080 10/12, A100 40/80).
-SIZE_TOLERANCE = 0.1
 
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s*(?:gib|gb|g)(?!\w)")
 _BARE_SIZE = re.compile(r"(?<=[a-z0-9] )(\d{1,3})$")  # "A100 80"; product numbers have four digits
@@ -80,21 +75,24 @@ def find_gpu(text: str, *, where: str | None = None) -> GpuMatch:
     Raises:
         UnknownGpu: nothing of that name, or several cards; ``fix`` lists the nearest names or the choices.
     """
+    match = match_gpu(text)
+    if match is None:
+        raise _refusal(text.strip(), where)
+    return match
+
+
+def match_gpu(text: str) -> GpuMatch | None:
+    """Like :func:`find_gpu`, with None for a name that means no card or several."""
     given = text.strip()
     for card in cards():
         own_names = (card.gpu.id, card.gpu.name, card.label, *card.aliases)
         if given.lower() in (own.lower() for own in own_names) and given.lower() not in _shared_aliases():
             return _match(card, ())
     name = _parse(given)
-    named = [card for card in cards() if name.words and any(name.words <= own.words for own in _names(card))]
-    fitting = [card for card in named if _size_fits(card, name.size)]
-    if not name.words and name.size is not None:
-        of_size = [card for card in cards() if _card_gb(card) == name.size]
-        _refuse(_SEVERAL if of_size else _UNKNOWN, given, of_size, where)
+    fitting = _fitting(name, _named(name))
     chosen = _choose(name, fitting) if _says_which(name) else None
     if chosen is None:
-        products = [card for card in fitting if not _extra_words(name, card) & _SUFFIXES]
-        _refuse(_SEVERAL if len(products) > 1 else _UNKNOWN, given, products or named, where)
+        return None
     others = [card for card in fitting if card is not chosen and _extra_words(name, card) <= _VARIANTS]
     if others:
         return _match(chosen, (_READ_AS.format(name=given, card=chosen.label, others=_list(others)),))
@@ -124,7 +122,7 @@ def _parse(text: str) -> _Name:
     found = _SIZE.search(plain) or _BARE_SIZE.search(plain)
     if found:
         size = float(found[1])
-        plain = plain[: found.start()] + " " + plain[found.end() :]
+        plain = _SIZE.sub(" ", _BARE_SIZE.sub(" ", plain))  # "80GB (79.18 GiB)": the first size is the nominal one
     return _Name(frozenset(plain.split()), size)
 
 
@@ -153,12 +151,12 @@ def _says_which(name: _Name) -> bool:
     return bool(name.words & _model_numbers()) or any(name.words == own.words for c in cards() for own in _names(c))
 
 
-def _card_gb(card: Card) -> float:
-    return card.gpu.memory_nominal_gb * card.devices
+def _named(name: _Name) -> list[Card]:
+    return [card for card in cards() if name.words and any(name.words <= own.words for own in _names(card))]
 
 
-def _size_fits(card: Card, size: float | None) -> bool:
-    return size is None or abs(size - _card_gb(card)) <= SIZE_TOLERANCE * _card_gb(card)
+def _fitting(name: _Name, named: list[Card]) -> list[Card]:
+    return [card for card in named if name.size is None or card.has_size(name.size)]
 
 
 def _extra_words(name: _Name, card: Card) -> frozenset[str]:
@@ -177,21 +175,34 @@ def _choose(name: _Name, fitting: list[Card]) -> Card | None:
     return plain[0] if len(plain) == 1 else None
 
 
-def _refuse(what: str, given: str, choices: list[Card], where: str | None) -> NoReturn:
+def _refusal(given: str, where: str | None) -> UnknownGpu:
+    """The error for a name that :func:`match_gpu` does not take, with what to write instead."""
+    name = _parse(given)
+    named = _named(name)
+    if not name.words:
+        choices = [card for card in cards() if card.nominal_gb == name.size]
+        several = bool(choices)
+    else:
+        products = [card for card in _fitting(name, named) if not _extra_words(name, card) & _SUFFIXES]
+        choices, several = products or named, len(products) > 1
     if choices:
         fix = f"write one of: {_list(choices)}"
     else:
-        near = _nearest(given)
-        fix = f"nearest names: {near}" if near else "name the card as its maker does, for instance RTX 4090"
-    raise UnknownGpu(what.format(name=repr(given)), where=where, fix=fix)
+        near = _nearest(given, name)
+        fix = f"nearest names: {_list(near)}" if near else "name the card as its maker does, for instance RTX 4090"
+    return UnknownGpu((_SEVERAL if several else _UNKNOWN).format(name=repr(given)), where=where, fix=fix)
 
 
-def _nearest(given: str) -> str:
+def _nearest(given: str, name: _Name) -> list[Card]:
+    """Cards with a model number that is in the text ("Kaggle T4"), else those whose names are spelt alike."""
+    numbers = name.words & _model_numbers()
+    if numbers:
+        return [card for card in cards() if any(numbers & own.words for own in _names(card))]
     import difflib  # only a wrong name pays for it
 
-    labels = {key.lower(): card for card in cards() for key in (card.gpu.id, card.gpu.name, *card.aliases)}
-    close = difflib.get_close_matches(given.lower(), labels, n=6, cutoff=0.5)
-    return _list(list(dict.fromkeys(labels[key] for key in close)))
+    spellings = {key.lower(): card for card in cards() for key in (card.gpu.id, card.gpu.name, *card.aliases)}
+    close = difflib.get_close_matches(given.lower(), spellings, n=6, cutoff=0.5)
+    return list(dict.fromkeys(spellings[key] for key in close))
 
 
 def _list(choices: list[Card]) -> str:

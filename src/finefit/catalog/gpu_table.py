@@ -12,6 +12,10 @@ from finefit.workload import Gpu
 
 FILE = "gpus.csv"
 
+# A size may differ from the nominal one by a tenth: people and shops write what their tools print ("T4 15GB",
+# "A40 46GB", "B200 192GB", "B300 262GB"); cards of one name differ by more (RTX 3080 10/12, A100 40/80).
+SIZE_TOLERANCE = 0.1
+
 # Raw rate of one PCI Express lane, bytes a second one way: 8, 16, 32 GT/s with 128b/130b coding
 # (PCI-SIG base specifications 3.0 to 5.0); 64 GT/s with 242/256 flit efficiency from 6.0 on.
 _PCIE_LANE = {
@@ -39,9 +43,18 @@ class Card:
     plain_reading: bool
 
     @property
+    def nominal_gb(self) -> float:
+        """GB on the box of the whole card."""
+        return self.gpu.memory_nominal_gb * self.devices
+
+    def has_size(self, gb: float) -> bool:
+        """Whether ``gb`` can be said of this card."""
+        return abs(gb - self.nominal_gb) <= SIZE_TOLERANCE * self.nominal_gb
+
+    @property
     def label(self) -> str:
         """The name with its memory: "GeForce RTX 4090 (24 GB)"."""
-        size = f"{self.gpu.memory_nominal_gb * self.devices:g}"
+        size = f"{self.nominal_gb:g}"
         return self.gpu.name if f"{size}GB" in self.gpu.name else f"{self.gpu.name} ({size} GB)"
 
 
