@@ -5,13 +5,14 @@ The allocator itself is ``memory.segments``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from finefit.errors import InputError
 from finefit.memory.segments import LARGE_SEGMENT, ROUND_LARGE, Allocator, Block, OutOfMemoryError
 from finefit.memory.timeline import Timeline
-from finefit.step.size import BLOCK, Dims
+from finefit.step.size import BLOCK, Dims, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +42,27 @@ def replay(
     capacity: int | None = None,
     expandable_segments: bool = False,
     max_split_size: int | None = None,
+    lengths: Sequence[int] = (),
 ) -> Replay:
     """Play a Timeline's allocations and frees through the allocator.
 
     Args:
         timeline: events of one rank; tensors of pool "managed" and "host" take no device memory.
         dims: the point at which the sizes are taken.
+        lengths: tokens of the longest row of earlier batches: the last step is played once for each,
+            in order, before it is played at ``dims``. Batches of many lengths leave cached blocks behind
+            that longer ones cannot use, so they reserve more than a run of the longest batch alone.
         capacity: bytes of the device left to the process; None: no limit.
         expandable_segments: PYTORCH_ALLOC_CONF=expandable_segments:True.
         max_split_size: bytes of max_split_size_mb; None: the default, unlimited.
 
     Raises:
-        InputError: max_split_size is not above 20 MiB.
+        InputError: max_split_size is not above 20 MiB, or ``lengths`` are given for a Timeline whose last
+            step does not end with what it began with.
     """
     blocks = None if capacity is None else capacity // BLOCK
-    return _run(_requests(timeline, dims), blocks, expandable_segments, _max_split(max_split_size))
+    requests = _requests(timeline, dims, lengths)
+    return _run(requests, blocks, expandable_segments, _max_split(max_split_size))
 
 
 def required(
@@ -64,13 +71,14 @@ def required(
     *,
     expandable_segments: bool = False,
     max_split_size: int | None = None,
+    lengths: Sequence[int] = (),
 ) -> int:
     """Smallest capacity in bytes at which the replay survives, found by bisection in steps of 2 MiB.
 
     Survival is not strictly monotone in the capacity (best fit is no optimal packing), so this is a
     capacity that survives while 2 MiB less does not; it lies between the tensors' peak and ``reserved``.
     """
-    requests = _requests(timeline, dims)
+    requests = _requests(timeline, dims, lengths)
     max_split = _max_split(max_split_size)
     free = _run(requests, None, expandable_segments, max_split)
     high = -(-free.total // (ROUND_LARGE * BLOCK))  # survives; both ends in steps of 2 MiB
@@ -97,16 +105,43 @@ def _max_split(nbytes: int | None) -> int | None:
 _Request = tuple[int, int, int, bool]
 
 
-def _requests(timeline: Timeline, dims: Dims) -> list[_Request]:
+def _requests(timeline: Timeline, dims: Dims, lengths: Sequence[int]) -> list[_Request]:
     """The events that touch device memory, sizes in blocks; empty tensors take none."""
-    sizes = [t.size.block(dims) // BLOCK if t.pool in ("device", "outside") else 0 for t in timeline.tensors]
-    requests = []
-    for event in timeline.events:
-        index = event if event >= 0 else ~event
-        if sizes[index]:
-            tensor = timeline.tensors[index]
-            requests.append((event, sizes[index], tensor.stream, tensor.pool == "outside"))
+    start = _last_step(timeline) if lengths else 0
+    points = [replace(dims, s=s) for s in lengths] + [dims]
+    requests: list[_Request] = []
+    for number, point in enumerate(points):
+        blocks: dict[Size, int] = {}
+        for event in timeline.events[start if number else 0 :]:
+            tensor = timeline.tensors[event if event >= 0 else ~event]
+            if tensor.pool not in ("device", "outside"):
+                continue
+            size = blocks.get(tensor.size)
+            if size is None:
+                size = blocks[tensor.size] = tensor.size.block(point) // BLOCK
+            if size:
+                requests.append((event, size, tensor.stream, tensor.pool == "outside"))
     return requests
+
+
+def _last_step(timeline: Timeline) -> int:
+    """Event at which the last optimizer step begins; it must free all that it allocates."""
+    step = max(mark.step for mark in timeline.marks)
+    start = min(mark.start for mark in timeline.marks if mark.step == step)
+    live: set[int] = set()
+    for event in timeline.events[start:]:
+        if event >= 0:
+            live.add(event)
+        elif ~event in live:
+            live.remove(~event)
+        else:
+            live.add(event)  # frees a tensor older than the step
+    if live:
+        raise InputError(
+            "the timeline's last step cannot be repeated: it leaves tensors behind or frees older ones",
+            fix="give a timeline of steady steps, or no lengths",
+        )
+    return start
 
 
 def _peak(requests: list[_Request]) -> int:

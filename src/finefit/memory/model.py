@@ -2,13 +2,14 @@
 
 A tensor lives while something refers to it: a local variable of the library, a backward function
 that saved it, the gradient buffer of a value. Sharding comes in through the sizes of the states
-(``sharding.States``) and the gathers around a block (``sharding.Gather``).
+(``states.States``) and the hooks around a block (``sharding.Sharding``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from finefit.memory.sharding import Sharding
 from finefit.memory.states import States
 from finefit.memory.timeline import Fold, Mark, Tensor, Timeline
 from finefit.step.ops import Block, Drop, Op, Step
@@ -34,6 +35,7 @@ class Player:
         self.kept: dict[tuple[int, int], list[int]] = {}  # (block, op) -> tensors saved for its backward
         self.grads: dict[int, int] = {}  # value -> tensor of its gradient
         self.param_grads: dict[str, int] = {}
+        self.grad_shards: dict[str, int] = {}  # this rank's part of reduced gradients
         self.pending: dict[str, int] = {}  # gradient of a tied weight waiting for its second use
         self.category: dict[int, str] = {}
         self.uses: dict[str, int] = {}
@@ -45,6 +47,7 @@ class Player:
                     for name in item.params:
                         self.uses[name] = self.uses.get(name, 0) + 1
         dropped = {item.value for b in self.step.blocks for item in b.program if isinstance(item, Drop)}
+        self.sharding = Sharding(self)
         self.undropped = [value for value in self.category if value not in dropped]
 
     # -- events ------------------------------------------------------------------------------------
@@ -231,6 +234,7 @@ class Player:
             for name in block.params:
                 param = self.step.params[name]
                 self.alloc(self.states.weight(param), param.category, "parameter", name)
+        self.sharding.load()
 
     def allocate_states(self) -> None:
         for _, block in self.each_block(enumerate(self.step.blocks)):
@@ -245,12 +249,18 @@ class Player:
             if block.phase != phase:
                 phase = block.phase
                 self.enter(phase, step)
+            self.sharding.before_forward(number)
             self.forward(number, block)
+            self.sharding.after_forward(number)
         self.enter("backward", step)
+        self.sharding.before_backward_pass()
         root = self.step.loss
         self.grads[root] = self.alloc(self.step.values[root].size, "logits", "ones_like")
         for number, block in self.each_block(reversed(blocks)):
+            self.sharding.before_backward(number)
             self.backward(number, block)
+            self.sharding.after_backward(number)
+        self.sharding.after_backward_pass()
         for value in self.undropped:
             self.drop(value)
 
@@ -271,8 +281,10 @@ class Player:
     def zero_grad(self) -> None:
         for _, block in self.each_block(enumerate(self.step.blocks)):
             for name in block.params:
-                if name in self.param_grads:
-                    self.release(self.param_grads.pop(name))
+                for grads in (self.param_grads, self.grad_shards):
+                    if name in grads:
+                        self.release(grads.pop(name))
+        self.sharding.release_bucket()
 
     def play(self, *, first_step: bool, workspace: int) -> Timeline:
         """Load, then a first step (no optimizer states yet) if asked for, then a steady one."""

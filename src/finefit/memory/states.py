@@ -25,7 +25,12 @@ class States:
         self.shard_optimizer = kind in ("zero1", "zero2", "zero3", "fsdp")
 
     def weight(self, param: Param) -> Size:
-        return Size(param.dtype.bytes, param.numel, param.symbols, self.shard_weights)
+        """The parameter as it lies between steps."""
+        return Size(param.at_rest.bytes, param.numel, param.symbols, self.shard_weights)
+
+    def gradient_shard(self, param: Param) -> Size:
+        """FSDP upcasts the reduced shard to the parameter's own dtype; ZeRO keeps the gradient's."""
+        return Size(param.at_rest.bytes, param.numel, param.symbols, self.shard_grads)
 
     def optimizer(self, param: Param) -> Iterator[tuple[str, Size, str]]:
         """(name, size, pool) of each state tensor of a parameter."""
@@ -36,13 +41,13 @@ class States:
             yield "fp32_master", self._state(param, 4), "device"
         if opt.name == "sgd":
             if opt.momentum:
-                yield "momentum_buffer", self._state(param, param.dtype.bytes), "device"
+                yield "momentum_buffer", self._state(param, param.at_rest.bytes), "device"
             return
         for name in ("exp_avg", "exp_avg_sq"):
             if opt.name == "adamw_8bit":
                 yield from self._eight_bit(param, name)
             else:
-                itemsize = 4 if self.recipe.master_weights else (opt.state_dtype or param.dtype).bytes
+                itemsize = 4 if self.recipe.master_weights else (opt.state_dtype or param.at_rest).bytes
                 pool = "managed" if opt.paged and param.numel >= _MIN_PAGED else "device"
                 yield name, self._state(param, itemsize), pool
 
@@ -58,9 +63,15 @@ class States:
         yield f"{name}.absmax", Size(4, -(-param.numel // _BLOCK_8BIT), param.symbols, self.shard_optimizer), "device"
 
     def step_temporary(self, param: Param) -> Size | None:
-        """torch/optim/adamw.py foreach: sqrt(exp_avg_sq) of all parameters at once."""
+        """Memory held for a parameter while the optimizer steps.
+
+        DeepSpeed: the partition's gradients in fp32 (stage_1_and_2.py step; stage3.py by sub-group).
+        torch/optim/adamw.py foreach: sqrt(exp_avg_sq) of all parameters at once.
+        """
         opt = self.recipe.optimizer
+        if param.trainable and self.recipe.master_weights and self.shard_optimizer:
+            return self._state(param, 4)
         if not param.trainable or opt.impl != "foreach" or opt.name != "adamw":
             return None
-        itemsize = 4 if self.recipe.master_weights else (opt.state_dtype or param.dtype).bytes
+        itemsize = 4 if self.recipe.master_weights else (opt.state_dtype or param.at_rest).bytes
         return self._state(param, itemsize)

@@ -44,8 +44,17 @@ class _Builder:
         recipe = self.recipe
         return DType.FP32 if recipe.quant is not None and recipe.quant.kbit_prepare else recipe.weight_dtype
 
+    def _declare(
+        self, name: str, dtype: DType, numel: int, trainable: bool, category: str, symbols: tuple[str, ...] = ()
+    ) -> None:
+        """FSDP with mixed precision gathers in the compute dtype what it stores in another."""
+        stored = None
+        if self.recipe.sharding.kind == "fsdp" and self.recipe.autocast is not None and dtype == DType.FP32:
+            stored, dtype = dtype, self.recipe.autocast
+        self.tape.param(Param(name, dtype, numel, trainable, category, symbols, stored))
+
     def register(self, parameters: tuple[Parameter, ...], prefix: str = "") -> None:
-        recipe, tape = self.recipe, self.tape
+        recipe = self.recipe
         lora = recipe.lora if recipe.method == "lora" else None
         for p in parameters:
             name, module = f"{prefix}{p.name}", f"{prefix}{p.module}"
@@ -57,15 +66,15 @@ class _Builder:
             if p.kind == "linear" and recipe.quant is not None:
                 self._quantised(name, module, p.numel)
             else:
-                tape.param(Param(name, self._resident_dtype(), p.numel, lora is None, "weights"))
+                self._declare(name, self._resident_dtype(), p.numel, lora is None, "weights")
             leaf = p.module.rpartition(".")[2]
             if lora is not None and p.kind == "linear" and (leaf in lora.targets or p.module in lora.targets):
                 inn, out = self.linears.shapes[module]
                 self.linears.adapted.add(module)
-                tape.param(Param(f"{module}.lora_A.weight", lora.dtype, inn, True, "adapters", ("r",)))
-                tape.param(Param(f"{module}.lora_B.weight", lora.dtype, out, True, "adapters", ("r",)))
+                self._declare(f"{module}.lora_A.weight", lora.dtype, inn, True, "adapters", ("r",))
+                self._declare(f"{module}.lora_B.weight", lora.dtype, out, True, "adapters", ("r",))
             if lora is not None and leaf in lora.modules_to_save and p.kind in ("embedding", "head"):
-                tape.param(Param(f"{module}.modules_to_save.weight", lora.dtype, p.numel, True, "adapters"))
+                self._declare(f"{module}.modules_to_save.weight", lora.dtype, p.numel, True, "adapters")
 
     def _quantised(self, name: str, module: str, numel: int) -> None:
         """bitsandbytes storage: packed weight, block constants, and with double quantisation theirs.

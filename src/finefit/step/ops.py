@@ -71,7 +71,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter tensor on the GPU; its gradient has its dtype and shape."""
+    """A parameter tensor on the GPU; its gradient has its dtype and shape.
+
+    ``dtype`` is the one operations see; ``stored`` the one it has between steps, where FSDP's mixed
+    precision makes them differ.
+    """
 
     name: str
     dtype: DType
@@ -79,6 +83,11 @@ class Param:
     trainable: bool
     category: str  # "weights" | "adapters"
     symbols: tuple[str, ...] = ()  # ("r",) for LoRA matrices
+    stored: DType | None = None
+
+    @property
+    def at_rest(self) -> DType:
+        return self.stored or self.dtype
 
     @property
     def size(self) -> Size:
