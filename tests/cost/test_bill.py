@@ -51,6 +51,7 @@ def test_set_up_of_an_8b_model():
     item = setup_item(16 * 10**9, 1, price("60"))
     assert float(item.low.amount) == pytest.approx(6 + 0.533, abs=0.01)
     assert float(item.high.amount) == pytest.approx(30 + 2.667, abs=0.01)
+    assert "7 to 33 minutes" in item.source
     assert item.amount.amount == pytest.approx((item.low.amount + item.high.amount) / 2)
 
 

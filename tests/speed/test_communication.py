@@ -95,7 +95,10 @@ def test_every_card_has_a_pcie_link(link):
 
 
 def test_eight_lanes_carry_half():
-    wide, narrow = gpu("rtx-4070", "Ada", 58.3, 504, "PCIe4", 63), gpu("rtx-4060-ti-16", "Ada", 44.1, 288, "PCIe4", 31.5)
+    wide, narrow = (
+        gpu("rtx-4070", "Ada", 58.3, 504, "PCIe4", 63),
+        gpu("rtx-4060-ti-16", "Ada", 44.1, 288, "PCIe4", 31.5),
+    )
     assert pcie_bandwidth(narrow) == pytest.approx(pcie_bandwidth(wide) / 2, rel=1e-3)
 
 

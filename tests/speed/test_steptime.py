@@ -89,6 +89,24 @@ def test_accumulation_repeats_everything_but_the_update():
     assert four.tokens == 4 * one.tokens
 
 
+def test_half_of_the_gradient_all_reduce_is_exposed():
+    """2·(4-1)/4·P·2 bytes over 200 GB/s of NVLink, half behind the backward."""
+    time = step_time(LLAMA_7B, sharded(full(4096), "ddp", 4), on(A100, 4))
+    assert time.communication == pytest.approx(0.5 * 2 * 0.75 * 6_738_415_616 * 2 / 200e9)
+
+
+def test_small_tensors_stay_in_the_cache():
+    """A hidden state of one token fits the L2 cache of 40 MB many times over, 16 MB of them do not."""
+    one, many = step_time(LLAMA_7B, full(1), on(A100)), step_time(LLAMA_7B, full(2048), on(A100))
+    assert many.elementwise / (2048 * one.elementwise) == pytest.approx(3, rel=0.01)
+
+
+def test_fused_loss_spares_memory_traffic():
+    plain, fused = step_time(LLAMA_7B, full(), on(A100)), step_time(LLAMA_7B, full(loss="fused_linear"), on(A100))
+    assert fused.loss < plain.loss
+    assert fused.linear == plain.linear
+
+
 @pytest.mark.parametrize(
     ("recipe", "kernels", "launch"),
     [

@@ -7,7 +7,7 @@ the others is then a lower bound. Cloud prices count GB (10⁹ bytes).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from finefit.errors import InputError
@@ -117,7 +117,8 @@ def setup_item(weights_bytes: int | None, gpus: int, price: Price | None) -> Bil
     ends = (BOOT_MINUTES, IMAGE_MINUTES, ENVIRONMENT_MINUTES)
     low = sum((low for low, _ in ends), size / DOWNLOAD_GB_PER_SECOND[1]) / 60
     high = sum((high for _, high in ends), size / DOWNLOAD_GB_PER_SECOND[0]) / 60
-    return _item("set-up", "GPU-hour", _times(Span(low, (low + high) / 2, high), gpus), price, "")
+    item = _item("set-up", "GPU-hour", _times(Span(low, (low + high) / 2, high), gpus), price, "")
+    return replace(item, source=f"{item.source}; {low * 60:.0f} to {high * 60:.0f} minutes before the first step")
 
 
 def storage_item(

@@ -46,7 +46,7 @@ def within_budget(bill: Bill, budget: Money, gpus: int, price: Price | None) -> 
     if bill.high.amount > budget.amount:
         return Limit("unknown", f"between {bill.low.amount:.2f} and {bill.high.amount:.2f} {budget.currency}", hours)
     if bill.unknown:
-        return Limit("unknown", f"the rest fits; without a price: {', '.join(bill.unknown)}", hours)
+        return Limit("unknown", f"the rest fits; unknown: {', '.join(bill.unknown)}", hours)
     return Limit("yes", f"at most {bill.high.amount:.2f} {budget.currency}", hours)
 
 
