@@ -35,6 +35,7 @@ class DeepSpeed:
         overlap_comm: a second bucket is filled while the first is sent.
         bf16, fp16: True or False as stated, None for "auto" (follows the trainer).
         micro_batch, grad_accum: as stated, None for "auto" or absent.
+        assumed: the file is not here; what it says is taken from its name.
     """
 
     name: str
@@ -51,6 +52,7 @@ class DeepSpeed:
     fp16: bool | None
     micro_batch: int | None
     grad_accum: int | None
+    assumed: bool = False
 
 
 def read(path: str | Path) -> DeepSpeed:

@@ -15,7 +15,45 @@ from finefit.formats.said import Entry, Said
 
 TOOL, VERSION = "llamafactory", "0.9.5"
 # Keys that only the v1 schema has (llamafactory 0.9.5 v1/config/*.py); it is chosen by USE_V1=1
-_V1_KEYS = frozenset({"model", "train_dataset", "micro_batch_size", "global_batch_size", "dist_config", "peft_config"})
+_V1_KEYS = frozenset({"train_dataset", "micro_batch_size", "global_batch_size", "dist_config", "peft_config"})
+# Keys of llamafactory 0.9.5 hparams/*.py that no other tool with model_name_or_path has
+_OWN_KEYS = frozenset(
+    {"stage", "finetuning_type", "template", "cutoff_len", "dataset", "lora_rank", "lora_target", "quantization_bit"}
+)
+# Keys of TRL 0.16-1.16 (SFTConfig, GRPOConfig, ModelConfig, ScriptArguments), which also says model_name_or_path
+_TRL_KEYS = frozenset(
+    {
+        "attn_implementation",
+        "chat_template",
+        "dataset_config",
+        "dataset_mixer",
+        "dataset_mixture",
+        "dataset_name",
+        "dtype",
+        "load_in_4bit",
+        "lora_r",
+        "max_completion_length",
+        "max_prompt_length",
+        "max_seq_length",
+        "num_generations",
+        "torch_dtype",
+        "use_peft",
+    }
+)
+# A key that marks the configuration of another tool
+_OTHERS = {
+    "base_model": "Axolotl",
+    "tuner_type": "ms-swift",
+    "train_type": "ms-swift",
+    "actor_rollout_ref": "verl",
+    "zero_optimization": "bare DeepSpeed",
+    "distributed_type": "bare accelerate",
+    "checkpoint_dir": "LitGPT",
+    "checkpointer": "torchtune",
+    "step_scheduler": "NeMo Automodel",
+    "policy": "NeMo RL",
+    "resources": "SkyPilot",
+}
 
 
 def read(path: str | Path) -> Said:
@@ -47,14 +85,21 @@ def read(path: str | Path) -> Said:
 
 
 def _check_schema(entries: dict[str, Entry], path: str | Path) -> None:
-    if "model_name_or_path" in entries:
+    trl = next((key for key in entries if key in _TRL_KEYS), None)
+    if "model_name_or_path" in entries and (trl is None or _OWN_KEYS & entries.keys()):
         return
-    found = [key for key in entries if key in _V1_KEYS]
-    if "model" in entries and len(found) > 1:
+    if "model" in entries and _V1_KEYS & entries.keys():
         raise NotModelled(
             "the v1 schema of LLaMA-Factory (USE_V1=1) is not modelled yet",
             where=f"{entries['model'].place}: model",
             fix="write the same run in the v0 schema (model_name_or_path: ...)",
+        )
+    key = trl if trl and "model_name_or_path" in entries else next((k for k in _OTHERS if k in entries), None)
+    if key is not None:
+        raise NotModelled(
+            f"{_OTHERS.get(key, 'TRL')} configs are not read yet",
+            where=f"{entries[key].place}: {key}",
+            fix="write the run as a LLaMA-Factory config, or state it with flags",
         )
     raise InputError(
         "no model_name_or_path: this is not a LLaMA-Factory training config",

@@ -122,6 +122,9 @@ def load_mapping(text: str, name: str, dialect: Dialect = Dialect.PYYAML) -> Doc
             return _mapping(loader, node, name)
         finally:
             loader.dispose()
+    except yaml.composer.ComposerError as error:
+        what = "the file holds more than one document" if "another document" in str(error) else _problem(error)
+        raise InputError(what, where=_place(name, error.problem_mark), fix="keep one training config") from None
     except yaml.MarkedYAMLError as error:
         raise InputError(_problem(error), where=_place(name, error.problem_mark), fix="correct the YAML") from None
     except yaml.YAMLError as error:

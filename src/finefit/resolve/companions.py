@@ -24,7 +24,10 @@ def find(said: Said, name: str) -> Path | None:
 
     Tools read such a path from the folder they are started in, which is the root of the project.
     """
-    stated = Path(name).expanduser()
+    try:
+        stated = Path(name).expanduser()
+    except RuntimeError:  # "~user" of a user that is not here
+        return None
     folder = said.path.absolute().parent
     candidates = [stated] if stated.is_absolute() else [base / stated for base in (folder, *folder.parents)]
     for candidate in (*candidates, folder / stated.name):
@@ -68,14 +71,14 @@ def _from_name(name: str, where: str, notes: Notes) -> DeepSpeed:
         notes.assume(
             f"{base} is not here: its sharding is unknown, and the states are planned unsharded (an upper bound)"
         )
-        return replace(deepspeed.from_mapping(_AUTO, name), stage=None)
+        return replace(deepspeed.from_mapping(_AUTO, name), stage=None, assumed=True)
     stage, offload = int(match[1]), "offload" in base.lower()
     what = f"ZeRO stage {stage} with offload to the CPU" if offload else f"ZeRO stage {stage}"
     notes.warn(f"{where}: the file {name} is not here")
     notes.assume(
         f"{base} is not here: {what} is taken from its name, the buckets from LLaMA-Factory's example of that stage"
     )
-    return deepspeed.from_mapping(_example(stage, offload), name)
+    return replace(deepspeed.from_mapping(_example(stage, offload), name), assumed=True)
 
 
 def _example(stage: int, offload: bool) -> dict[str, object]:

@@ -54,6 +54,9 @@ def resolve_config(
     if lengths is None:
         lengths = config_lengths(settings, notes) if data is None else file_lengths(data, notes)
     recipe = recipe_of(settings, model, lengths, notes)
+    if lengths.samples and recipe.max_samples and lengths.samples > recipe.max_samples:
+        where = settings.where("max_samples")
+        notes.warn(f"{where}: the config cuts {lengths.samples} samples to {recipe.max_samples}")
     return Resolved(
         model=model,
         model_text=text,
@@ -68,7 +71,8 @@ def resolve_config(
 
 def _model(settings: Settings, text: str) -> Model:
     where = settings.where("model_name_or_path")
-    local = find(settings.said, text) if text.startswith(".") or "\\" in text or text.count("/") > 1 else None
+    is_path = text.startswith((".", "~", "/")) or "\\" in text or text.count("/") > 1
+    local = find(settings.said, text) if is_path else None
     model = resolve_model(str(local or text), where=where)
     if model.checkpoint_quant:
         raise NotModelled(

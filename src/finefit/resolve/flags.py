@@ -84,7 +84,7 @@ def resolve_flags(
     flags = FlagValues(notes)
     notes.source("model", Source(Origin.STATED, "MODEL"))
     if method is not None:
-        flags.choice(["method"], "--method", method, dict.fromkeys(words.METHODS), None)
+        flags.choice(["method", "lora"], "--method", method, dict.fromkeys(words.METHODS), None)
     missing = frozenset(name for name, value in (("method", method), ("seq", seq)) if value is None)
     recipe = None
     if method is not None and seq is not None:

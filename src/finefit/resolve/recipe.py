@@ -14,7 +14,7 @@ from finefit.resolve.sharding import fsdp_version, sharding
 from finefit.workload.dtypes import DType
 from finefit.workload.families import layout
 from finefit.workload.lengths import Lengths
-from finefit.workload.lora import lora_targets
+from finefit.workload.lora import lora_targets, saved_numel
 from finefit.workload.model import Model
 from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe
 
@@ -39,7 +39,8 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
     """
     task, method = settings.text("stage") or "sft", settings.text("finetuning_type") or "lora"
     notes.source("task", settings.source("stage"))
-    notes.source("method", settings.source("finetuning_type"))
+    for field in ("method", "lora"):
+        notes.source(field, settings.source("finetuning_type"))
     engine = deepspeed_of(settings, notes)
     dtypes = precision(settings, model, method, engine, notes)
     shards = sharding(settings, model, engine, notes)
@@ -54,7 +55,6 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
         ("grad_accum", "gradient_accumulation_steps"),
         ("epochs", "num_train_epochs"),
         ("max_steps", "max_steps"),
-        ("max_samples", "max_samples"),
         ("compiled", "torch_compile"),
     ):
         notes.source(field, settings.source(key))
@@ -82,11 +82,22 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
         sharding=shards,
         epochs=_epochs(settings),
         max_steps=steps if steps > 0 else None,
-        max_samples=settings.optional_integer("max_samples", minimum=1),
+        max_samples=_max_samples(settings, notes),
         eval_batch=_evaluation(settings, notes),
         stack=STACK,
         sources=MappingProxyType(dict(notes.sources)),
     )
+
+
+def _max_samples(settings: Settings, notes: Notes) -> int | None:
+    """Samples an epoch at most: ``max_samples`` of each data set (llamafactory 0.9.5 data/loader.py)."""
+    cap = settings.optional_integer("max_samples", minimum=1)
+    notes.source("max_samples", settings.source("max_samples"))
+    sets = len(settings.names("dataset"))
+    if cap is None or sets < 2:
+        return cap
+    notes.derived("max_samples", f"{settings.source('max_samples').detail}: {cap} of each of {sets} data sets")
+    return cap * sets
 
 
 def _epochs(settings: Settings) -> float | None:
@@ -137,6 +148,9 @@ def _saved_modules(settings: Settings, model: Model, notes: Notes) -> tuple[str,
     growing = next((k for k in ("resize_vocab", "add_tokens", "add_special_tokens") if settings.raw(k)), None)
     if growing:
         notes.assume(f"{settings.where(growing)}: the new tokens are taken to fit the vocabulary of {model.vocab} rows")
+    for name in stated:
+        if not saved_numel(model, (name,)):
+            notes.warn(f"{settings.where('additional_target')}: {model.name} has no module {name[:40]}")
     if stated or not growing:
         return stated
     names = layout(model.family)

@@ -21,6 +21,9 @@ _EXPECTED = {
 }
 
 
+_TOO_LARGE = 2**31  # sizes are products of several such numbers; a 32-bit integer holds any real setting
+
+
 class Settings:
     """One configuration and its defaults. Every getter checks the type and raises InputError at its line."""
 
@@ -75,6 +78,8 @@ class Settings:
             self._refuse(key, "int", value)
         if value < minimum:
             raise InputError(f"{value} is below {minimum}", where=self.where(key), fix=f"write {minimum} or more")
+        if value >= _TOO_LARGE:
+            raise InputError(f"{shown(value)} is beyond any run", where=self.where(key), fix="write a smaller number")
         return value
 
     def number(self, key: str) -> float | None:

@@ -67,11 +67,13 @@ def fsdp_version(settings: Settings) -> int:
 
 def _deepspeed(settings: Settings, model: Model, engine: DeepSpeed, notes: Notes) -> Sharding:
     stated = settings.source("deepspeed")
-    origin = Source(Origin.STATED, f"{engine.name} ({stated.detail})") if isinstance(engine.stage, int) else stated
+    base = engine.name.replace("\\", "/").rpartition("/")[2]
+    origin = Source(Origin.STATED, f"{base} ({stated.detail})")
+    if engine.assumed:
+        why = "is not here" if engine.stage is None else "is not here, taken from its name"
+        origin = Source(Origin.ASSUMED, f"{base} {why}")
     for name in ("kind", "offload_optimizer", "offload_params", *_ELEMENTS):
         notes.source(f"sharding.{name}", origin)
-    if engine.stage is None:
-        notes.assumed("sharding.kind", "the DeepSpeed file is not here")
     for field, value in (
         ("reduce_bucket", engine.reduce_bucket),
         ("prefetch_bucket", engine.prefetch_bucket),
