@@ -44,6 +44,9 @@ def test_other_files_are_refused_in_one_sentence(tmp_path):
     other.write_text("learning_rate: 0.1\n", "utf-8")
     with pytest.raises(InputError, match="no model_name_or_path"):
         llamafactory.read(other)
+    other.write_text("model_type: llama\n", "utf-8")
+    with pytest.raises(InputError, match=r"config\.json"):
+        llamafactory.read(other)
 
 
 @pytest.mark.parametrize(

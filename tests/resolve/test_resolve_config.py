@@ -308,6 +308,12 @@ def test_overrides(plan, tmp_path):
     found = resolve_config(tmp_path / "train.yaml", overrides={"quantization_bit": 4, "cutoff_len": 4096})
     assert (found.recipe.method_label, found.recipe.seq_len) == ("QLoRA", 4096)
     assert str(found.sources["seq_len"]) == "stated (--set)"
+    words = {"quantization_bit": "8", "bf16": "false", "lora_target": "q_proj,v_proj"}
+    recipe = resolve_config(tmp_path / "train.yaml", overrides=words).recipe
+    assert (recipe.quant.kind, recipe.autocast, recipe.lora.targets) == ("int8", None, ("q_proj", "v_proj"))
+    with pytest.raises(InputError) as caught:
+        resolve_config(tmp_path / "train.yaml", overrides={"cutoff_len": "many"})
+    assert caught.value.where == "--set: cutoff_len"
 
 
 def _leaves(value, prefix=""):

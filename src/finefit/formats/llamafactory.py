@@ -101,6 +101,12 @@ def _check_schema(entries: dict[str, Entry], path: str | Path) -> None:
             where=f"{entries[key].place}: {key}",
             fix="write the run as a LLaMA-Factory config, or state it with flags",
         )
+    if "architectures" in entries or "model_type" in entries:
+        raise InputError(
+            "this is a model's config.json, not a training config",
+            where=str(path),
+            fix="plan it as a model, with --method and --seq",
+        )
     raise InputError(
         "no model_name_or_path: this is not a LLaMA-Factory training config",
         where=str(path),

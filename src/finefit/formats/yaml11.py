@@ -137,6 +137,16 @@ def load_mapping(text: str, name: str, dialect: Dialect = Dialect.PYYAML) -> Doc
         raise InputError("the file refers to itself", where=name, fix="remove the recursive alias") from None
 
 
+def load_scalar(text: str, name: str, dialect: Dialect = Dialect.PYYAML) -> object:
+    """The value of a text as it would be read after ``key:``, as in ``key=value`` on a command line.
+
+    Raises:
+        InputError: not YAML.
+    """
+    document = load_mapping(f"value: {text}", name, dialect)
+    return document.items[0][1]
+
+
 def _check_limits(text: str, name: str, dialect: Dialect) -> None:
     """Walk the event stream, which is flat, before anything recursive touches the document."""
     depth = aliases = 0

@@ -12,7 +12,8 @@ from finefit.formats import deepspeed
 from finefit.formats.deepspeed import DeepSpeed
 from finefit.formats.said import Said
 from finefit.resolve.notes import Notes
-from finefit.resolve.settings import Settings, shown
+from finefit.resolve.settings import Settings
+from finefit.resolve.shown import shown
 
 # ds_z3_config.json, zero2.json, zero_stage3_offload: the stage as people name their files
 _STAGE = re.compile(r"(?:z|zero|stage)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.I)

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from finefit.errors import NotModelled
-from finefit.formats import llamafactory
+from finefit.formats import llamafactory, yaml11
 from finefit.resolve.companions import find
 from finefit.resolve.data import config_lengths, file_lengths
 from finefit.resolve.models import resolve_model
@@ -31,7 +31,8 @@ def resolve_config(
 
     Args:
         path: the YAML or JSON file.
-        overrides: the tool's own keys with other values, as ``key=value`` after the file ("cutoff_len": 4096).
+        overrides: the tool's own keys with other values, as ``key=value`` after the file ("cutoff_len": 4096);
+            a text is read as YAML.
         data: a data file that stands for the data sets the config names.
         lengths: lengths stated by flags; they win over ``data`` and over the config's data sets.
 
@@ -41,7 +42,7 @@ def resolve_config(
     """
     said = llamafactory.read(path)
     if overrides:
-        said = said.override(overrides, "--set")
+        said = said.override({key: _parsed(key, value) for key, value in overrides.items()}, "--set")
     settings, notes = Settings(said), Notes()
     for sentence in (*said.warnings, *settings.unknown_keys()):
         notes.warn(sentence)
@@ -67,6 +68,12 @@ def resolve_config(
         assumptions=tuple(notes.assumptions),
         warnings=tuple(notes.warnings),
     )
+
+
+def _parsed(key: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return yaml11.load_scalar(value, f"--set: {key}", yaml11.Dialect.OMEGACONF)
 
 
 def _model(settings: Settings, text: str) -> Model:

@@ -40,11 +40,10 @@ def defaults(tool: str, version: str) -> Mapping[str, Default]:
     out: dict[str, Default] = {}
     try:
         with _TABLE.open(encoding="utf-8", newline="") as handle:
-            for row in csv.DictReader(handle):
-                if row["tool"] == tool and row["version"] == version:
-                    value = json.loads(row["default"]) if row["default"] else None
-                    out[row["key"]] = Default(row["kind"], value, row["library"])
-    except (OSError, KeyError, ValueError) as error:
+            for row_tool, row_version, key, kind, default, library, _ in csv.reader(handle):
+                if row_tool == tool and row_version == version:
+                    out[key] = Default(kind, json.loads(default) if default else None, library)
+    except (OSError, ValueError) as error:
         raise DataError(f"the table of tool defaults is damaged: {error}", where=str(_TABLE)) from error
     if not out:
         raise DataError(f"no defaults of {tool} {version}", where=str(_TABLE))

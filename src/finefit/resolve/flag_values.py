@@ -8,7 +8,7 @@ from typing import TypeVar
 from finefit.errors import InputError
 from finefit.resolve.defaults import defaults
 from finefit.resolve.notes import Notes
-from finefit.resolve.settings import shown
+from finefit.resolve.shown import shown
 from finefit.workload.dtypes import DType
 from finefit.workload.sourced import Origin, Source
 

@@ -17,7 +17,7 @@ from finefit.resolve.models import resolve_model
 from finefit.resolve.notes import Notes
 from finefit.resolve.optimizers import optimizer as optimizer_named
 from finefit.resolve.resolved import Resolved
-from finefit.resolve.settings import shown
+from finefit.resolve.shown import shown
 from finefit.workload.dtypes import DType
 from finefit.workload.families import PEFT_DEFAULT_TARGETS
 from finefit.workload.lengths import Lengths

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from finefit.errors import InputError
@@ -53,7 +53,3 @@ class Resolved:
             )
         recipe = self.recipe if cluster is None else on_gpus(self.recipe, cluster.count)
         return Workload(self.model, recipe, self.lengths, cluster)
-
-    def with_lengths(self, lengths: Lengths) -> Resolved:
-        """A copy with other lengths; the recipe's row length is left as it is."""
-        return replace(self, lengths=lengths)

@@ -10,6 +10,7 @@ from typing import NoReturn
 from finefit.errors import InputError
 from finefit.formats.said import Said
 from finefit.resolve.defaults import Default, defaults
+from finefit.resolve.shown import shown
 from finefit.workload.sourced import Origin, Source
 
 _EXPECTED = {
@@ -135,13 +136,3 @@ class Settings:
     def _refuse(self, key: str, kind: str, value: object) -> NoReturn:
         expected, fix = _EXPECTED[kind]
         raise InputError(f"{shown(value)} is not {expected}", where=self.where(key), fix=fix)
-
-
-def shown(value: object) -> str:
-    """A value short enough for one line; collections by their kind, since aliases can make them huge."""
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list | tuple | set):
-        return "a list"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

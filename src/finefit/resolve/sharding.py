@@ -9,7 +9,8 @@ from finefit.formats import deepspeed, json_file, yaml11
 from finefit.formats.deepspeed import DeepSpeed
 from finefit.resolve.companions import find
 from finefit.resolve.notes import Notes
-from finefit.resolve.settings import Settings, shown
+from finefit.resolve.settings import Settings
+from finefit.resolve.shown import shown
 from finefit.workload.model import Model
 from finefit.workload.recipe import Sharding
 from finefit.workload.sourced import Origin, Source

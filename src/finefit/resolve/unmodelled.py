@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from finefit.errors import InputError, NotModelled
-from finefit.resolve.settings import Settings, shown
+from finefit.resolve.settings import Settings
+from finefit.resolve.shown import shown
 
 _STAGES = {
     "dpo": "preference training (stage: dpo)",
