@@ -42,13 +42,14 @@ def structure(recipe: Recipe) -> Recipe:
 
 
 @lru_cache(maxsize=256)
-def _compiled(model: Model, structural: Recipe) -> Compiled:
-    return compile_timeline(play(build_step(model, structural, folded=True), structural))
+def _compiled(model: Model, structural: Recipe, versions: tuple[tuple[str, str], ...]) -> Compiled:
+    recipe = replace(structural, stack=dict(versions))  # the stack is no part of a recipe's identity
+    return compile_timeline(play(build_step(model, recipe, folded=True), recipe))
 
 
 def compiled(model: Model, recipe: Recipe) -> Compiled:
     """The compiled form of this structure, cached in the process."""
-    return _compiled(model, structure(recipe))
+    return _compiled(model, structure(recipe), tuple(sorted(recipe.stack.items())))
 
 
 def timeline(model: Model, recipe: Recipe, *, workspace: int = CUBLAS_WORKSPACE) -> Timeline:

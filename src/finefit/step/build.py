@@ -39,10 +39,14 @@ class _Builder:
 
     # -- parameters --------------------------------------------------------------------------------
 
-    def _resident_dtype(self) -> DType:
+    def _resident_dtype(self, kind: str) -> DType:
         """dtype of parameters that are neither adapters nor quantised."""
-        recipe = self.recipe
-        return DType.FP32 if recipe.quant is not None and recipe.quant.kbit_prepare else recipe.weight_dtype
+        quant = self.recipe.quant
+        if quant is None or not quant.kbit_prepare:
+            return self.recipe.weight_dtype
+        if quant.recast and kind in ("embedding", "position", "head"):
+            return quant.compute_dtype
+        return DType.FP32
 
     def _declare(
         self, name: str, dtype: DType, numel: int, trainable: bool, category: str, symbols: tuple[str, ...] = ()
@@ -66,7 +70,7 @@ class _Builder:
             if p.kind == "linear" and recipe.quant is not None:
                 self._quantised(name, module, p.numel)
             else:
-                self._declare(name, self._resident_dtype(), p.numel, lora is None, "weights")
+                self._declare(name, self._resident_dtype(p.kind), p.numel, lora is None, "weights")
             leaf = p.module.rpartition(".")[2]
             if lora is not None and p.kind == "linear" and (leaf in lora.targets or p.module in lora.targets):
                 inn, out = self.linears.shapes[module]
@@ -134,8 +138,9 @@ class _Builder:
                 params = (table,) if net.trainable(table) else ()
                 places = tape.op("embedding", [], model.hidden, net.weight_dtype(table), symbols=("s",), params=params)
             hidden = net.add(hidden, places)
-        if self.decoder.gemma:
-            hidden = net.scale(hidden)
+        if self.decoder.gemma or model.family == "granite":
+            # a forced leaf is held by its AccumulateGrad node, though nothing else needs it any more
+            hidden = net.scale(hidden, saves=[hidden] if forced and not trainable else [])
         if model.embedding_norm:
             hidden = self.decoder.norm(hidden, self.names.embedding_norm)
         return net.dropout(hidden, model.embedding_dropout)

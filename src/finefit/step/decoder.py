@@ -159,20 +159,23 @@ class Decoder:
             return self._post_norm(hidden, at)
         return self._pre_norm(hidden, at)
 
-    def _residual_dropout(self, x: Ref) -> Ref:
+    def _branch(self, x: Ref) -> Ref:
+        """What happens to a branch before it joins the residual: dropout, or Granite's multiplier."""
+        if self.net.model.family == "granite":
+            return self.net.scale(x)
         return self.net.dropout(x, self.net.model.residual_dropout)
 
     def _pre_norm(self, hidden: Ref, at: Positions) -> Ref:
         net, norms, sandwich = self.net, self.names.norms, self.net.model.sandwich_norms
         residual = hidden
         hidden = self.norm(hidden, norms[0])
-        hidden = self._residual_dropout(self.attention(hidden, at))
+        hidden = self._branch(self.attention(hidden, at))
         if sandwich:
             hidden = self.norm(hidden, norms[1])
         hidden = net.add(residual, hidden)
         residual = hidden
         hidden = self.norm(hidden, norms[2] if sandwich else norms[1])
-        hidden = self._residual_dropout(self.mlp(hidden))
+        hidden = self._branch(self.mlp(hidden))
         if sandwich:
             hidden = self.norm(hidden, norms[3])
         return net.add(residual, hidden)
@@ -189,10 +192,10 @@ class Decoder:
     def _parallel(self, hidden: Ref, at: Positions) -> Ref:
         net, norms, shared = self.net, self.names.norms, self.net.model.shared_norm
         normed = self.norm(hidden, norms[0])
-        attended = self._residual_dropout(self.attention(normed, at))
+        attended = self._branch(self.attention(normed, at))
         if not shared:
             normed = self.norm(hidden, norms[1])
-        fed = self._residual_dropout(self.mlp(normed))
+        fed = self._branch(self.mlp(normed))
         del normed
         return net.add(net.add(attended, fed), hidden)
 

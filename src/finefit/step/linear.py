@@ -66,7 +66,7 @@ class Linears:
             back=dense,
             flops=Flops(kind, 2 * n_in * n_out, x.symbols),
         )
-        return net.cast(out, x.dtype if net.autocast is None else compute)
+        return net.cast(out, x.dtype)
 
     def _int8(self, x: Ref, full: str, kind: str) -> Ref:
         """``MatMul8bitLt``: input quantised row by row; backward restores the weight to 16 bits."""

@@ -10,34 +10,45 @@ from finefit.step.net import Net
 from finefit.step.ops import Flops
 from finefit.step.size import Size
 from finefit.step.tape import Ref
+from finefit.step.versions import LossCode, loss_code
 from finefit.workload.dtypes import DType
 
 
-def causal_lm_loss(net: Net, logits: Ref) -> Ref:
-    """``ForCausalLMLoss``: fp32 logits, log-softmax saved; 12·T·V bytes at once in its backward."""
+def causal_lm_loss(net: Net, logits: Ref, code: LossCode) -> Ref:
+    """Cross-entropy on shifted labels; at once 12·T·V bytes in its backward where logits are fp32."""
     tape, vocab = net.tape, net.model.vocab
-    # labels padded by one and shifted: two int64 copies
+    # labels padded by one and shifted, or shifted alone: int64 copies
     padded = tape.leaf(1, DType.INT64, name="pad")
     shifted = tape.leaf(1, DType.INT64, name="contiguous")
     del padded
-    wide = net.cast(logits, DType.FP32)
-    logprobs = tape.op("log_softmax", [wide], vocab, DType.FP32, save_out=True, category="logits")
-    loss = tape.op("nll_loss", [logprobs], 1, DType.FP32, symbols=(), saves=[logprobs, shifted], category="logits")
-    del wide, logprobs
-    return loss
+    logits = net.cast(logits, DType.FP32) if code.upcast else logits
+    source = net.alias(logits)
+    if code.shift_copy:
+        # logits[..., :-1, :].contiguous(); the backward of the slice writes into zeros of full size
+        source = tape.op("contiguous", [logits], vocab, logits.dtype, category="logits")
+    if net.autocast is not None:
+        source = net.cast(source, DType.FP32)  # log_softmax is on autocast's fp32 list
+    logprobs = tape.op("log_softmax", [source], vocab, source.dtype, save_out=True, category="logits")
+    del source
+    return tape.op("nll_loss", [logprobs], 1, logprobs.dtype, symbols=(), saves=[logprobs, shifted], category="logits")
 
 
 def full_loss(net: Net, hidden: Ref, head: str, bias: str | None) -> tuple[Ref, Ref]:
     """Head, then loss on all logits; returns (loss, logits), which the model's output object holds."""
     tape = net.tape
+    code = loss_code(net.model.family, net.recipe.stack.get("transformers"))
     logits = net.dense(hidden, head, net.model.vocab, bias=bias, kind="head")
+    if net.model.family == "granite":
+        logits = net.scale(logits)  # logits_scaling
     if net.model.final_softcap:
         logits = net.scale(logits)
         logits = tape.op("tanh", [logits], logits.numel, logits.dtype, save_out=True, category="logits")
         logits = net.scale(logits)
-    loss = causal_lm_loss(net, logits)
+    if code.model_upcasts:
+        logits = net.cast(logits, DType.FP32)
+    loss = causal_lm_loss(net, net.alias(logits), code)
     if net.autocast is not None:  # accelerate's convert_outputs_to_fp32 wraps the model's forward
-        logits = net.tape.op("to", [logits], logits.numel, DType.FP32, category="logits")
+        logits = net.cast(logits, DType.FP32)
     return loss, logits
 
 

@@ -35,6 +35,7 @@ class Quant:
     kind: str  # "nf4" | "fp4" | "int8" (bitsandbytes)
     double: bool = False  # quantise the quantisation constants too
     kbit_prepare: bool = False  # peft.prepare_model_for_kbit_training: other 16-bit parameters to fp32
+    recast: bool = False  # then TRL's peft_module_casting_to_bf16: embeddings and head back to 16 bits
     compute_dtype: DType = DType.BF16
 
 

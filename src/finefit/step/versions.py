@@ -1,0 +1,49 @@
+"""What changed in transformers between versions that memory can see.
+
+Read in the wheels of 4.36.2, 4.41.2, 4.45.2, 4.46.3, 4.48.1, 4.49.0, 4.50.0, 4.51.3 and 5.24.0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LossCode:
+    """How a causal language model computes its loss from logits.
+
+    Attributes:
+        model_upcasts: the model replaces its logits by fp32 ones, which its output then holds.
+        upcast: the loss function makes an fp32 copy beside the model's logits.
+        shift_copy: logits[..., :-1, :] is copied; later versions shift the labels instead.
+    """
+
+    model_upcasts: bool
+    upcast: bool
+    shift_copy: bool
+
+
+# Their forward computed the loss itself, in the dtype of the logits, until 4.49 gave them loss_function.
+_OWN_LOSS_BEFORE_4_49 = frozenset({"gpt_bigcode", "gpt2", "gpt_neox"})
+
+
+def version_tuple(version: str) -> tuple[int, ...]:
+    """(4, 48, 1) of "4.48.1"; parts that are not numbers end it."""
+    parts = []
+    for part in version.split("."):
+        if not part.isdigit():
+            break
+        parts.append(int(part))
+    return tuple(parts)
+
+
+def loss_code(family: str, transformers: str | None) -> LossCode:
+    """The loss of a family at a version of transformers; None is the newest one read."""
+    version = version_tuple(transformers) if transformers else (5, 24)
+    if version >= (4, 49):
+        return LossCode(model_upcasts=False, upcast=True, shift_copy=False)
+    if family in _OWN_LOSS_BEFORE_4_49:
+        return LossCode(model_upcasts=False, upcast=False, shift_copy=True)
+    if version >= (4, 46):
+        return LossCode(model_upcasts=False, upcast=True, shift_copy=True)
+    return LossCode(model_upcasts=True, upcast=False, shift_copy=True)
