@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from finefit.memory.estimate import estimate, measure
-
 from benchmarks.metrics import Score, counted, groups, macro, summary, worst
 from benchmarks.peers import Peer, available
 from benchmarks.recipes import Question, question
@@ -22,7 +20,9 @@ from benchmarks.rows import Row, Skip, read, select
 from benchmarks.tables import percent, summaries, table, write_between
 from finefit.catalog.gpus import find_gpu
 from finefit.errors import FinefitError, InputError, NotModelled
+from finefit.memory.allocator import replay
 from finefit.memory.context import cuda_context, nccl_buffers
+from finefit.memory.estimate import dims_of, estimate, timeline
 from finefit.units import GIB
 
 DATA = Path(__file__).parent / "data" / "measured.csv"
@@ -41,10 +41,10 @@ def predict(asked: Question, row: Row) -> float:
         if row.metric == "allocated":
             nbytes = estimate(asked.model, asked.recipe).allocated
         else:
-            reserved = measure(asked.model, asked.recipe).reserved
-            if reserved is None:
-                raise Skip("not modelled yet: reserved bytes of this recipe")
-            nbytes = reserved + (_outside(asked, row) if row.metric == "device" else 0)
+            events = timeline(asked.model, asked.recipe)
+            nbytes = replay(events, dims_of(asked.recipe), lengths=asked.lengths).total
+            if row.metric == "device":
+                nbytes += _outside(asked, row)
     except NotModelled as error:
         raise Skip(f"not modelled yet: {error.what}") from error
     return float(nbytes * asked.summed_over)

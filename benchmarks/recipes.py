@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from benchmarks.lengths import earlier_batches
 from benchmarks.parallel import sharding_of
 from benchmarks.rows import Skip
 from benchmarks.stacks import Stack, stack_of
@@ -22,28 +23,40 @@ from finefit.workload.lora import lora_targets
 from finefit.workload.model import Model
 from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe
 
-# fms-acceleration's accelerated PEFT plug-in loads bnb_4bit_use_double_quant=True and, unlike its
-# baseline, does not go through prepare_model_for_kbit_training (plugins/accelerated-peft, framework_plugin_bnb.py).
 _FMS = "foundation-model-stack/fms-acceleration"
-OVERRIDES: Mapping[str, Callable[[Mapping[str, str], Recipe], Recipe]] = MappingProxyType(
-    {
-        _FMS: lambda row, recipe: replace(
-            recipe,
-            quant=recipe.quant
-            and replace(recipe.quant, double=True, kbit_prepare="accelerated-peft" not in row.get("framework", "")),
-        )
-    }
-)
+
+
+def _fms(row: Mapping[str, str], recipe: Recipe) -> Recipe:
+    """fms-acceleration's QLoRA (plugins/accelerated-peft framework_plugin_bnb.py).
+
+    It loads with bnb_4bit_use_double_quant=True. Only its baseline on one GPU goes through
+    prepare_model_for_kbit_training: under FSDP the figures of both paths are the same (facts of the table).
+    """
+    if recipe.quant is None:
+        return recipe
+    prepared = "accelerated-peft" not in row.get("framework", "") and recipe.sharding.kind == "none"
+    return replace(recipe, quant=replace(recipe.quant, double=True, kbit_prepare=prepared))
+
+
+# The one place where a source is named: what its columns do not say, at most one rule a source.
+OVERRIDES: Mapping[str, Callable[[Mapping[str, str], Recipe], Recipe]] = MappingProxyType({_FMS: _fms})
 
 _DTYPES = (("bf16|bfloat16", DType.BF16), ("fp16|float16", DType.FP16), ("fp32|float32", DType.FP32))
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a row asks: the run, on how many GPUs the figure is summed, and what was assumed."""
+    """What a row asks.
+
+    Attributes:
+        lengths: tokens of batches before the longest one, for figures that depend on them.
+        summed_over: GPUs whose figures the row adds up.
+        assumed: what the columns leave open.
+    """
 
     model: Model
     recipe: Recipe
+    lengths: tuple[int, ...]
     summed_over: int
     assumed: tuple[str, ...]
 
@@ -77,7 +90,7 @@ def question(row: Mapping[str, str]) -> Question:
         method=method,
         weight_dtype=weights,
         optimizer=_optimizer(row, stack, master, assumed),
-        seq_len=_count(row, "seq_len"),
+        seq_len=_seq_len(row, model, assumed),
         micro_batch=micro_batch,
         grad_accum=_count(row, "grad_accum", 1, assumed),
         task="pt" if "pretrain" in row["method"] else "sft",
@@ -104,7 +117,8 @@ def question(row: Mapping[str, str]) -> Question:
     if re.search(r"dynamic|padded to longest|max_length|\bcap\b", handling):
         assumed.append("longest row taken as the length limit")
     summed = sharding.ranks if "sum_over_gpus" in row.get("flags", "") else 1
-    return Question(model, recipe, summed, tuple(assumed))
+    lengths = earlier_batches(row, recipe.seq_len, assumed)
+    return Question(model, recipe, lengths, summed, tuple(assumed))
 
 
 def _copies_shifted_logits(stack: Stack, loss: str, autocast: DType | None) -> bool:
@@ -149,6 +163,15 @@ def _count(row: Mapping[str, str], column: str, default: int | None = None, assu
     if value < 1:
         raise Skip(f"{column} not stated")
     return value
+
+
+def _seq_len(row: Mapping[str, str], model: Model, assumed: list[str]) -> int:
+    """Tokens of the longest row; no row is longer than a table of learned positions."""
+    stated = _count(row, "seq_len")
+    if model.position == "learned" and 0 < model.max_position < stated:
+        assumed.append("rows cut at the model's position table")
+        return model.max_position
+    return stated
 
 
 def _method(row: Mapping[str, str]) -> str:
