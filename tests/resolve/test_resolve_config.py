@@ -71,11 +71,11 @@ def test_pure_bf16_of_a_checkpoint_in_fp16_is_said(plan):
 @pytest.mark.parametrize(
     ("keys", "quant"),
     [
-        ({"quantization_bit": 4}, Quant("nf4", True, False, DType.BF16)),
-        ({"quantization_bit": 4, "double_quantization": "false"}, Quant("nf4", False, False, DType.BF16)),
-        ({"quantization_bit": 4, "quantization_type": "fp4"}, Quant("fp4", True, False, DType.BF16)),
-        ({"quantization_bit": 8}, Quant("int8", False, False, DType.BF16)),
-        ({"quantization_bit": 4, "bf16": None, "fp16": "true"}, Quant("nf4", True, False, DType.FP16)),
+        ({"quantization_bit": 4}, Quant("nf4", double=True, compute_dtype=DType.BF16)),
+        ({"quantization_bit": 4, "double_quantization": "false"}, Quant("nf4", double=False, compute_dtype=DType.BF16)),
+        ({"quantization_bit": 4, "quantization_type": "fp4"}, Quant("fp4", double=True, compute_dtype=DType.BF16)),
+        ({"quantization_bit": 8}, Quant("int8", double=False, compute_dtype=DType.BF16)),
+        ({"quantization_bit": 4, "bf16": None, "fp16": "true"}, Quant("nf4", double=True, compute_dtype=DType.FP16)),
     ],
 )
 def test_quantisation(plan, keys, quant):

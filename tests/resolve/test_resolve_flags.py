@@ -45,10 +45,10 @@ def test_lora():
 
 def test_qlora():
     found = resolve_flags("Llama-3-8B", method="qlora", seq=2048)
-    assert found.recipe.quant == Quant("nf4", True, False, DType.BF16)
+    assert found.recipe.quant == Quant("nf4", double=True, compute_dtype=DType.BF16)
     assert any("arXiv 2305.14314" in sentence for sentence in found.assumptions)
     eight = resolve_flags("Llama-3-8B", method="lora", quant_bits=8, seq=2048, kbit_prepare=True).recipe
-    assert eight.quant == Quant("int8", False, True, DType.BF16)
+    assert eight.quant == Quant("int8", kbit_prepare=True, compute_dtype=DType.BF16)
 
 
 @pytest.mark.parametrize(

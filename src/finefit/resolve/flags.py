@@ -227,12 +227,13 @@ def _quant(flags: FlagValues, method: str, bits: int | None, kbit_prepare: bool 
     else:
         notes.source("quant.kbit_prepare", Source(Origin.STATED, "--kbit-prepare"))
     compute = recipe.autocast or (DType.BF16 if recipe.weight_dtype is DType.FP32 else recipe.weight_dtype)
+    notes.derived("quant.recast", "only TRL casts embeddings and head back to 16 bits")
     notes.assumed("quant.compute_dtype", "bnb_4bit_compute_dtype is set to the dtype of training, as QLoRA scripts do")
     if bits == 8:
         notes.derived("quant.double", "int8 has no second quantisation")
         return Quant("int8", kbit_prepare=bool(kbit_prepare), compute_dtype=compute)
     notes.assumed("quant.double", _QLORA, f"4 bits are {_QLORA}")
-    return Quant("nf4", True, bool(kbit_prepare), compute)
+    return Quant("nf4", double=True, kbit_prepare=bool(kbit_prepare), compute_dtype=compute)
 
 
 def _lora(
@@ -264,7 +265,7 @@ def _lora(
         names = lora_targets(model, "all-linear")
     # alpha scales the adapters' output and has no effect on memory or time
     alpha = flags.default("lora_alpha")
-    return Lora(r, alpha if isinstance(alpha, int) else r, 0.0, names, dtype)
+    return Lora(rank=r, alpha=alpha if isinstance(alpha, int) else r, targets=names, dtype=dtype)
 
 
 def _padded(flags: FlagValues, padded: bool | None, micro: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 from finefit.errors import InputError, NotModelled
@@ -115,7 +116,7 @@ def _optimizer(settings: Settings, dtypes: Precision, notes: Notes) -> Optimizer
         notes.source(f"optimizer.{field}", settings.source("optim"))
     if dtypes.master and found.name != "adamw_8bit":
         notes.derived("optimizer.state_dtype", "DeepSpeed's optimizer steps on the fp32 copy (deepspeed@0.19.8)")
-        return Optimizer(found.name, found.impl, DType.FP32, found.momentum, found.paged)
+        return replace(found, state_dtype=DType.FP32)
     return found
 
 
@@ -138,7 +139,14 @@ def _lora(settings: Settings, model: Model, dtypes: Precision, notes: Notes) -> 
     ):
         if settings.raw(key):
             notes.assume(f"{settings.where(key)}: {sentence}")
-    return Lora(rank, alpha or 2 * rank, dropout, targets, dtypes.adapters, _saved_modules(settings, model, notes))
+    return Lora(
+        rank=rank,
+        alpha=alpha or 2 * rank,
+        dropout=dropout,
+        targets=targets,
+        dtype=dtypes.adapters,
+        modules_to_save=_saved_modules(settings, model, notes),
+    )
 
 
 def _saved_modules(settings: Settings, model: Model, notes: Notes) -> tuple[str, ...]:
@@ -182,12 +190,13 @@ def _quant(settings: Settings, method: str, dtypes: Precision, shards: str, note
     notes.source("quant.kind", settings.source("quantization_bit" if bits == 8 else "quantization_type"))
     notes.source("quant.double", settings.source("double_quantization"))
     notes.derived("quant.kbit_prepare", "llamafactory@0.9.5 does not call prepare_model_for_kbit_training")
+    notes.derived("quant.recast", "only TRL casts embeddings and head back to 16 bits")
     notes.derived("quant.compute_dtype", "bf16 or fp16 as trained, else that of the checkpoint (llamafactory@0.9.5)")
     if bits == 8:
         notes.derived("quant.double", "int8 has no second quantisation")
         return Quant("int8", compute_dtype=dtypes.compute)
     kind = settings.text("quantization_type") or "nf4"
-    return Quant(kind, settings.flag("double_quantization"), compute_dtype=dtypes.compute)
+    return Quant(kind, double=settings.flag("double_quantization"), compute_dtype=dtypes.compute)
 
 
 def _attention(settings: Settings, model: Model, notes: Notes) -> str:
