@@ -1,0 +1,44 @@
+# make plan    plans the shipped example config
+# make test    runs every check
+# make docs    regenerates the output shown in the READMEs
+# make messages  collects the sentences to translate and compiles the translations
+#
+# Needs make and Python 3.11 or newer, nothing else; everything goes into .venv.
+
+IS_NEW_ENOUGH = 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+            $$p -c $(IS_NEW_ENOUGH) 2>/dev/null && echo $$p && break; done)
+BIN = .venv/bin
+
+CONFIG ?= src/finefit/examples/llama3_8b_qlora.yaml
+FLAGS ?= --gpu "RTX 4090" --samples 52000 --mean-length 180
+
+.PHONY: plan test docs messages
+
+plan: .venv/installed
+	$(BIN)/finefit plan $(CONFIG) $(FLAGS)
+
+test: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --cov
+
+docs: .venv/installed-dev
+	$(BIN)/python -m scripts.docs
+
+messages: .venv/installed-dev
+	$(BIN)/python -m scripts.messages
+
+.venv/installed: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+.venv/installed-dev: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@ .venv/installed
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "finefit needs Python 3.11 or newer: make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv .venv

@@ -1,0 +1,1 @@
+"""What people get to read: terminal, JSON and (later) Markdown and HTML, in English and Chinese."""

@@ -1,0 +1,169 @@
+"""What to change, hours, bill and prices in words."""
+
+from __future__ import annotations
+
+from finefit.cost import BillItem, Span
+from finefit.planner.answer import Fits
+from finefit.planner.plan import OfferLine, Plan, Remedy
+from finefit.report import text
+from finefit.report.i18n import Translator
+from finefit.report.layout import Page
+from finefit.speed import Run
+
+_OFFERS = 5  # lines shown; the JSON holds all
+
+
+def remedies(plan: Plan, page: Page, t: Translator) -> None:
+    """Changes in order of preference, each re-estimated."""
+    if not plan.remedies:
+        return
+    page.heading(t("What to change, least painful first"))
+    for number, remedy in enumerate(plan.remedies, 1):
+        page.line(f"{number}. {t.message(remedy.change)}", indent=2, hang=5)
+        page.line(_effect(remedy, t), indent=5)
+        page.line(t("Why: {rule}.", rule=t.message(remedy.rule)), indent=5)
+        if remedy.risk:
+            page.line(t("Risk: {risk}.", risk=t.message(remedy.risk)), indent=5)
+
+
+def _effect(remedy: Remedy, t: Translator) -> str:
+    """Saved memory, time, money, and whether it then fits."""
+    if remedy.saved_bytes >= 0:
+        said = [t("saves {size}", size=text.size(remedy.saved_bytes, t))]
+    else:
+        said = [t("takes {size} more", size=text.size(-remedy.saved_bytes, t))]
+    if remedy.slowdown is not None:
+        slower = remedy.slowdown >= 0
+        said.append(t("{share} slower" if slower else "{share} faster", share=text.percent(abs(remedy.slowdown))))
+    if remedy.money is not None:
+        extra = text.money(remedy.money, t)
+        extra = extra if remedy.money.amount < 0 else f"+{extra}"
+        per = t("{money} for {samples} samples", money=extra, samples=text.count(remedy.money_samples or 0))
+        said.append(per if remedy.money_samples else t("{money} for the run", money=extra))
+    need = text.size(remedy.peak_bytes, t)
+    then = {
+        Fits.YES: t("then fits, with at most {size}", size=need),
+        Fits.TIGHT: t("then tight, with up to {size}", size=need),
+        Fits.NO: t("still too large, with {size}", size=need),
+        Fits.UNKNOWN: t("then needs {size}", size=need),
+    }
+    return t("{effects}.", effects=t(", ").join([*said, then[remedy.fits]]))
+
+
+def time(plan: Plan, page: Page, t: Translator) -> None:
+    """Hours of 1,000 samples and of the run, and what they rest on."""
+    if plan.cluster is None:
+        return
+    page.heading(t("Time"))
+    run = plan.run
+    if run is None:
+        why = t.message(plan.run_unknown) if plan.run_unknown else t("no model of it")
+        page.line(t("Unknown: {why}.", why=why), indent=2)
+        return
+    rows = [[t("one optimizer step"), _seconds(run, t)]]
+    rows.append([t("1,000 samples"), _bound(text.duration(run.hours_per_1000_samples, t), run, t)])
+    if run.hours is None or run.hours_interval is None:
+        rows.append([t("the whole run"), t("unknown")])
+    else:
+        low, high = (text.duration(each, t) for each in run.hours_interval)
+        hours = _bound(text.duration(run.hours, t), run, t)
+        rows.append([t("the whole run"), t("{hours} ({low} to {high})", hours=hours, low=low, high=high)])
+    page.table(rows, "ll")
+    page.line(t("Length of a row: {rule}.", rule=t.sentence(run.row_rule)), indent=2)
+    where = sorted(((seconds, part) for part, seconds in run.step.parts.items() if seconds), reverse=True)[:4]
+    shares = [f"{text.name(text.TIMES, part, t)} {text.percent(each / run.step_seconds)}" for each, part in where]
+    page.line(t("Where it goes: {shares}.", shares=t(", ").join(shares)), indent=2)
+    page.bullets(t.sentence(each) for each in (*run.step.reasons, *run.notes))
+
+
+def _bound(figure: str, run: Run | None, t: Translator) -> str:
+    """A figure that rests on the length of a row, which may be a bound from above."""
+    return t("at most {figure}", figure=figure) if run and run.upper_bound else figure
+
+
+def _seconds(run: Run, t: Translator) -> str:
+    return t(
+        "{seconds} s ± {spread} (90 % interval), {rate} tokens a second",
+        seconds=text.figures(run.step_seconds),
+        spread=text.percent(run.step.spread),
+        rate=text.count(run.tokens_per_second),
+    )
+
+
+def bill(plan: Plan, page: Page, t: Translator) -> None:
+    """The items of the bill with low, likely and high amounts."""
+    if plan.bill is None and plan.bill_per_1000 is None:
+        return
+    page.heading(t("Cost"))
+    if plan.price:
+        dated = text.date(plan.price.as_of) if plan.price.as_of else t("date unknown")
+        page.line(
+            t("At {price} a GPU-hour (median, on demand, {date}).", price=text.money(plan.price, t), date=dated),
+            indent=2,
+        )
+    if plan.bill_per_1000:
+        cost = _bound(text.money(plan.bill_per_1000, t), plan.run, t)
+        page.line(t("1,000 samples: {cost}.", cost=cost), indent=2)
+    if plan.bill is None:
+        return
+    rows = [[t("item"), t("quantity"), t("low / likely / high")]]
+    rows += [
+        [text.name(text.BILL_ITEMS, item.name, t), _quantity(item, t), _amount(item, t)] for item in plan.bill.items
+    ]
+    total = text.money_range((plan.bill.low, plan.bill.total, plan.bill.high), t)
+    if plan.bill.lower_bound and plan.bill.total:
+        total = t("{total}, the unknown on top", total=total)
+    page.table([*rows, [t("total"), "", total]], "lrl")
+
+
+def _quantity(item: BillItem, t: Translator) -> str:
+    if item.quantity is None:
+        return t("unknown")
+    unit = text.name(text.UNITS, item.unit, t)
+    return t("{number} {unit}", number=_likely(item.quantity), unit=unit)
+
+
+def _likely(span: Span) -> str:
+    return text.figures(float(span.likely))
+
+
+def _amount(item: BillItem, t: Translator) -> str:
+    if item.amount is None:
+        return t("unknown: {why}", why=t.sentence(item.source))
+    return text.money_range((item.low, item.amount, item.high), t)
+
+
+def offers(plan: Plan, page: Page, t: Translator) -> None:
+    """Prices by kind, and the cheapest offers."""
+    if not plan.prices and not plan.offers:
+        return
+    page.heading(t("Prices of a GPU-hour: low / median / high"))
+    rows = []
+    for kind, by_currency in plan.prices.items():
+        for summary in by_currency.values():
+            prices = text.money_range((summary.low, summary.median, summary.high), t)
+            days = (plan.as_of - summary.newest).days, (plan.as_of - summary.oldest).days
+            said = {"n": summary.offers, "age": f"{days[0]}-{days[1]}" if days[0] != days[1] else str(days[0])}
+            rows.append([text.name(text.KINDS, kind, t), prices, t("{n} offers, {age} days old", **said)])
+    page.table(rows, "lll")
+    if not plan.offers:
+        return
+    page.heading(t("Cheapest offers"))
+    whole = any(offer.total for offer in plan.offers)
+    head = [
+        t("provider"),
+        t("GPUs"),
+        t("a GPU-hour"),
+        t("expected today"),
+        t("age"),
+        t("the run") if whole else t("1,000 samples"),
+    ]
+    page.table([head, *(_offer(offer, whole, t) for offer in plan.offers[:_OFFERS])], "lrrrrr")
+
+
+def _offer(offer: OfferLine, whole: bool, t: Translator) -> list[str]:
+    low, high = (text.money(offer.price * factor, t) for factor in offer.drift)
+    drift = f"{low} - {high}" if low != high else low
+    who = offer.provider if offer.kind == "on-demand" else f"{offer.provider}, {text.name(text.KINDS, offer.kind, t)}"
+    cost = text.money(offer.total if whole else offer.per_1000, t)
+    return [who, str(offer.gpus_billed), text.money(offer.price, t), drift, text.age(offer.age_days, t), cost]
