@@ -294,6 +294,30 @@ def test_fsdp(plan):
     assert not recipe.reentrant
 
 
+def test_fsdp_settings_in_a_file(plan, tmp_path):
+    keys = {"finetuning_type": "full", "fsdp": "[full_shard, auto_wrap]", "fsdp_config": "fsdp.json"}
+    assert plan(**keys).recipe.reentrant  # absent: version 1, the default of transformers 5.6.0
+    (tmp_path / "fsdp.json").write_text('{"fsdp_version": 2}', "utf-8")
+    assert not plan(**keys).recipe.reentrant
+    (tmp_path / "fsdp.json").write_text('{"version": 3}', "utf-8")
+    with pytest.raises(InputError) as caught:
+        plan(**keys)
+    assert caught.value.where.endswith(": fsdp_config")
+    with pytest.raises(InputError, match="both set"):
+        plan(**{**keys, "deepspeed": "ds_z3.json"})
+    with pytest.raises(InputError, match="8 bits under FSDP"):
+        plan(fsdp="full_shard auto_wrap", quantization_bit=8)
+
+
+def test_deepspeed_written_inline(plan):
+    recipe = plan(deepspeed="{bf16: {enabled: auto}, zero_optimization: {stage: 2}}").recipe
+    assert (recipe.sharding.kind, recipe.sharding.reduce_bucket) == ("zero2", 500_000_000)
+    with pytest.raises(NotModelled, match="without bf16"):
+        plan(bf16=None, deepspeed="ds_z2.json")
+    with pytest.raises(InputError, match="pure_bf16"):
+        plan(bf16=None, pure_bf16="true", deepspeed="ds_z3.json")
+
+
 def test_gpus(plan):
     recipe = plan().recipe
     assert (on_gpus(recipe, 1).sharding.kind, on_gpus(recipe, 8).sharding.kind) == ("none", "ddp")
