@@ -21,6 +21,15 @@ def rotate_half(net: Net, x: Ref) -> Ref:
     return net.tape.op("cat", [x], x.numel, x.dtype, symbols=x.symbols, temps=(half,), back=(half, x.size))
 
 
+def head_major(net: Net) -> bool:
+    """Rotated heads are joined by ``cat``, which lays queries out head by head.
+
+    The flash kernel's output takes the layout of the query, so joining the heads needs a copy. Families
+    that rotate part of a head do so, and Phi-3 always.
+    """
+    return net.model.position == "rope" and (net.model.rotary_fraction < 1 or net.model.family == "phi3")
+
+
 def rotary(net: Net, query: Ref, key: Ref, cos: Ref, sin: Ref) -> tuple[Ref, Ref]:
     """``apply_rotary_pos_emb`` over whole heads."""
     query_out = net.add(net.mul(query, cos), net.mul(rotate_half(net, query), sin))
@@ -128,7 +137,8 @@ def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout:
         scores = net.scale(scores)
     if mask is not None:
         scores = net.add(scores, mask)
-    weights = tape.op("softmax", [scores], heads, DType.FP32, symbols=SCORES, save_out=True)
+    wide = half if net.model.family == "gpt2" else DType.FP32  # GPT-2's softmax keeps the dtype
+    weights = tape.op("softmax", [scores], heads, wide, symbols=SCORES, save_out=True)
     weights = net.cast(weights, half)
     del scores
     weights = net.dropout(weights, dropout)

@@ -7,7 +7,8 @@ caching allocator needs every event and asks for the unfolded step.
 
 from __future__ import annotations
 
-from finefit.step.decoder import Decoder, Positions, attention_in_use
+from finefit.errors import InputError, NotModelled
+from finefit.step.decoder import MODELLED, Decoder, Positions, attention_in_use
 from finefit.step.linear import Linears
 from finefit.step.loss import chunked_loss, full_loss, fused_linear_loss
 from finefit.step.net import Net
@@ -211,6 +212,34 @@ class _Builder:
         return tape.finish()
 
 
+def _refuse(model: Model, recipe: Recipe) -> None:
+    """What would be wrong in silence is said instead."""
+    if model.family not in MODELLED:
+        what = f"the memory of {model.family} models is not modelled yet ({model.name})"
+        raise NotModelled(what, fix="parameter counts are exact; for memory take a family listed in the README")
+    if model.position == "alibi":
+        raise NotModelled(
+            f"ALiBi attention is not modelled yet ({model.name})", fix="take a model with rotary positions"
+        )
+    if model.position == "learned" and recipe.seq_len > model.max_position > 0:
+        raise InputError(
+            f"{model.name} has positions for {model.max_position} tokens, not for {recipe.seq_len}",
+            fix=f"set the sequence length to at most {model.max_position}",
+        )
+    if model.checkpoint_quant:
+        what = f"{model.checkpoint_quant} checkpoints are not modelled yet ({model.name})"
+        raise NotModelled(what, fix="take the 16-bit checkpoint with quantization_bit 4 or 8")
+    if recipe.checkpointing not in ("none", "full"):
+        raise NotModelled(f"{recipe.checkpointing} gradient checkpointing is not modelled yet", fix="use none or full")
+    if recipe.compiled:
+        raise NotModelled("torch.compile is not modelled yet", fix="leave it out: eager memory is at least as large")
+
+
 def build_step(model: Model, recipe: Recipe, *, folded: bool = False) -> Step:
-    """The forward pass of one micro-batch of ``recipe`` on ``model``."""
+    """The forward pass of one micro-batch of ``recipe`` on ``model``.
+
+    Raises:
+        NotModelled: a family, quantisation or mode whose operations are not written down here yet.
+    """
+    _refuse(model, recipe)
     return _Builder(model, recipe).build(folded)
