@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
 from finefit.catalog.offers import PriceSummary
 from finefit.cost import Bill, Limit
 from finefit.memory.peak import Peak
+from finefit.planner.answer import Fits, Margin
 from finefit.planner.message import Message
 from finefit.speed import Run
 from finefit.units import Money
@@ -37,41 +39,11 @@ class Verdict(StrEnum):
     UNDECIDED = "undecided"  # no GPU was stated
 
 
-class Fits(StrEnum):
-    """Whether the run fits the GPUs as configured."""
-
-    YES = "yes"  # the upper end of the bracket is within the usable memory
-    TIGHT = "tight"  # the usable memory lies inside the bracket
-    NO = "no"  # the lower end is beyond it
-    UNKNOWN = "unknown"  # no GPU was stated
-
-
 class Part(StrEnum):
     """What of the memory is too large for the card: the two have different cures."""
 
     STATES = "states"  # weights, adapters, gradients, optimizer states: method, precision, sharding
     ACTIVATIONS = "activations"  # activations and logits: batch, length, checkpointing, fused loss
-
-
-@dataclass(frozen=True, slots=True)
-class Margin:
-    """Step 4: what is left on each GPU.
-
-    Attributes:
-        usable: bytes of the card that torch reports as total.
-        low, high: bracket of the need, CUDA context and communication buffers included: the least capacity
-            at which the allocator survives, and what it takes when nothing presses it.
-        bytes: ``usable - high``; negative when the run does not surely fit.
-    """
-
-    usable: int
-    low: int
-    high: int
-
-    @property
-    def bytes(self) -> int:
-        """Bytes left at the upper end of the bracket."""
-        return self.usable - self.high
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,21 +228,29 @@ class Plan:
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON contract object."""
+        from finefit.planner.contract import plan_object
+
+        return plan_object(self)
+
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
     """One method at one length.
 
     Attributes:
-        low, high: bracket of one GPU's need, without and with cached blocks; CUDA context included.
+        low, high: bracket of one GPU's need, without and with cached blocks; CUDA context included. ``high`` is None
+            where ``low`` is beyond the stated card already.
         fits: on the stated GPU; unknown without one.
-        smallest: nominal GB of the smallest card in the catalogue that surely holds it, None where none does.
+        smallest_gb: nominal GB of the smallest card in the catalogue that surely holds it, None where none does
+            and with a stated GPU.
     """
 
     method: str
     seq_len: int
     low: int
-    high: int
+    high: int | None
     fits: Fits
     smallest_gb: float | None
 
@@ -289,6 +269,12 @@ class MethodTable:
     catalog_revision: str
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON contract object."""
+        from finefit.planner.contract import table_object
+
+        return table_object(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +299,12 @@ class LargestModels:
     catalog_revision: str
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON contract object."""
+        from finefit.planner.contract import largest_object
+
+        return largest_object(self)
 
 
 Answer = Plan | MethodTable | LargestModels

@@ -1,0 +1,99 @@
+"""Does a recipe fit a GPU? The bracket of its need against the usable memory.
+
+Lower end: tensor bytes and what lies outside the allocator; upper end: what the caching allocator
+takes when nothing presses it. The lower end is cheap; the replay runs only where it can change the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from finefit.memory.allocator import replay
+from finefit.memory.context import cublas_workspace, cuda_context, nccl_buffers
+from finefit.memory.estimate import dims_of, estimate, structure, timeline
+from finefit.memory.peak import Peak
+from finefit.memory.timeline import Timeline
+from finefit.planner.answer import Fits, Margin
+from finefit.workload.cluster import Cluster
+from finefit.workload.model import Model
+from finefit.workload.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One recipe on one GPU.
+
+    Attributes:
+        peak: tensor bytes at the peak; no replayed figures.
+        outside: bytes outside the allocator.
+        high: upper end of the bracket; None where the lower end is beyond the card already.
+    """
+
+    fits: Fits
+    peak: Peak
+    outside: int
+    high: int | None
+
+    @property
+    def low(self) -> int:
+        """Lower end of the bracket: no capacity below it can do."""
+        return self.peak.allocated + self.outside
+
+    @property
+    def shown(self) -> int:
+        """The end of the bracket that decides: the upper one where it is known."""
+        return self.low if self.high is None else self.high
+
+
+def outside_bytes(arch: str | None, gpus_per_node: int) -> int:
+    """Bytes a process holds on each GPU outside the caching allocator."""
+    return cuda_context(arch).nbytes + nccl_buffers(gpus_per_node)
+
+
+def gpus_per_node(cluster: Cluster | None) -> int:
+    """GPUs that talk to each other in one machine."""
+    return 1 if cluster is None else -(-cluster.count // cluster.nodes)
+
+
+def judge(low: int, high: int, usable: int) -> Fits:
+    """Yes within the upper end of the bracket, no beyond the lower one, tight between."""
+    if low > usable:
+        return Fits.NO
+    return Fits.YES if high <= usable else Fits.TIGHT
+
+
+def margin_of(peak: Peak, usable: int) -> Margin:
+    """The bracket of a measured peak on a card."""
+    if peak.required is None or peak.device is None:
+        raise ValueError("a peak without the allocator's replay has no bracket")
+    return Margin(usable, peak.required, max(peak.required, peak.device))
+
+
+def reserved_bytes(model: Model, recipe: Recipe, arch: str | None) -> int:
+    """What the caching allocator holds at most when nothing presses it."""
+    return replay(_timeline(model, structure(recipe), cublas_workspace(arch)), dims_of(recipe)).reserved
+
+
+def fit(model: Model, recipe: Recipe, cluster: Cluster) -> Fit:
+    """Judge a recipe on each GPU of a cluster, replaying the allocator only as far as the answer needs it.
+
+    Between the ends of the bracket the replay at that very capacity decides between tight and no.
+    """
+    arch, usable = cluster.gpu.arch, cluster.gpu.memory
+    peak = estimate(model, recipe, arch=arch)
+    outside = outside_bytes(arch, gpus_per_node(cluster))
+    if peak.allocated + outside > usable:
+        return Fit(Fits.NO, peak, outside, None)
+    high = reserved_bytes(model, recipe, arch) + outside
+    fits = judge(peak.allocated + outside, high, usable)
+    if fits is Fits.TIGHT:
+        events = _timeline(model, structure(recipe), cublas_workspace(arch))
+        fits = Fits.TIGHT if replay(events, dims_of(recipe), capacity=usable - outside).ok else Fits.NO
+    return Fit(fits, peak, outside, high)
+
+
+@lru_cache(maxsize=16)
+def _timeline(model: Model, structural: Recipe, workspace: int) -> Timeline:
+    """Events do not depend on the batch, the length, the rank or the number of ranks: one replayable list each."""
+    return timeline(model, structural, workspace=workspace)

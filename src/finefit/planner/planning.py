@@ -1,0 +1,203 @@
+"""The whole answer, assembled: memory, verdict, remedies, time, prices."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from finefit.catalog.revision import catalog_revision
+from finefit.cost import Bill, Limit, Price, Span, within_budget, within_deadline
+from finefit.errors import InputError, NotModelled
+from finefit.memory.estimate import measure
+from finefit.memory.peak import Peak
+from finefit.planner.answer import Fits
+from finefit.planner.cards import cards_that_hold
+from finefit.planner.fit import gpus_per_node, margin_of, outside_bytes
+from finefit.planner.market import KEPT, Market, cost_of, market, offer_lines, run_bill
+from finefit.planner.message import Message, message
+from finefit.planner.plan import OfferLine, Plan, Remedy, Steps, Verdict
+from finefit.planner.remedies import Situation, remedies
+from finefit.planner.verdict import fewer_cards, judge_cluster, too_large
+from finefit.resolve.resolved import Resolved
+from finefit.speed import Run, run_time
+from finefit.units import Money
+from finefit.workload import Cluster, Model, Recipe
+from finefit.workload.lora import lora_parameters
+from finefit.workload.parameters import parameter_count
+
+_LISTED = 10  # offers shown where no GPU was stated
+_HALF = 2  # bytes of a parameter in 16 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user wants besides memory.
+
+    Attributes:
+        kinds: kinds of offers, the headline first; currency: of the bill.
+        as_of: the day the answer is for: prices age against it.
+    """
+
+    as_of: dt.date
+    kinds: tuple[str, ...] = ("on-demand",)
+    currency: str = "USD"
+    budget: Money | None = None
+    deadline_seconds: float | None = None
+
+
+def make_plan(resolved: Resolved, cluster: Cluster | None, wishes: Wishes) -> Plan:
+    """Answer a complete workload.
+
+    Raises:
+        InputError: the recipe is incomplete, or a kind of offer does not exist.
+        NotModelled: the memory of the recipe is not modelled.
+    """
+    if not wishes.kinds:
+        raise InputError("no kind of offer is named", where="--kinds", fix="write on-demand, spot or community")
+    work = resolved.workload(cluster)
+    model, recipe = work.model, work.recipe
+    nodes = gpus_per_node(cluster)
+    arch = cluster.gpu.arch if cluster else None
+    peak = measure(model, recipe, arch=arch, gpus_per_node=nodes)
+    plan = Plan(
+        model=model,
+        model_text=resolved.model_text,
+        recipe=recipe,
+        lengths=resolved.lengths,
+        cluster=cluster,
+        origin=resolved.origin,
+        sources=resolved.sources,
+        as_of=wishes.as_of,
+        catalog_revision=catalog_revision(),
+        peak=peak,
+        context=outside_bytes(arch, nodes),
+        steps=steps_of(model, recipe, peak, cluster),
+        verdict=Verdict.UNDECIDED,
+        fits=Fits.UNKNOWN,
+        assumptions=resolved.assumptions,
+        warnings=resolved.warnings,
+    )
+    return _without_gpus(plan, wishes) if cluster is None else _on_gpus(plan, cluster, wishes)
+
+
+def steps_of(model: Model, recipe: Recipe, peak: Peak, cluster: Cluster | None) -> Steps:
+    """The four steps: scale and precision, method, activations at the longest sample, margin."""
+    parameters = parameter_count(model)
+    trained = lora_parameters(model, recipe.lora) if recipe.lora else parameters
+    parts, states = peak.parts, peak.phases["optimizer"]
+    return Steps(
+        parameters=parameters,
+        trained=trained,
+        weights_16bit=parameters * _HALF,
+        weights=parts["weights"],
+        states=states,
+        multiplier=states / (parameters * _HALF),
+        activations=parts["activations"] + parts["logits"] + parts["buffers"] + parts["workspace"],
+        logits=parts["logits"],
+        tokens=recipe.micro_batch * recipe.seq_len,
+        margin=None if cluster is None else margin_of(peak, cluster.gpu.memory),
+    )
+
+
+def _without_gpus(plan: Plan, wishes: Wishes) -> Plan:
+    """The cards that hold it, and the cheapest offers for them."""
+    headline = wishes.kinds[0]
+    held = cards_that_hold(
+        plan.model, plan.recipe, plan.lengths, kind=headline, currency=wishes.currency, on=wishes.as_of
+    )
+    lines: list[OfferLine] = []
+    for card, run in held:
+        if run is not None:
+            found = market(card.gpu, card.count, wishes.kinds, wishes.currency, wishes.as_of)
+            lines += offer_lines(card.gpu, found.offers, card.count, run, wishes.currency, wishes.as_of)
+    notes = [message("no GPU was stated, so the time and the bill are unknown; name one with --gpu")]
+    return replace(
+        plan,
+        cards=tuple(card for card, _ in held),
+        offers=_cheapest(lines, wishes),
+        run_unknown=message("no GPU was stated"),
+        notes=tuple(notes),
+        budget=None if wishes.budget is None else Limit("unknown", "no GPU was stated"),
+        deadline=None if wishes.deadline_seconds is None else Limit("unknown", "no GPU was stated"),
+    )
+
+
+def _cheapest(lines: list[OfferLine], wishes: Wishes) -> tuple[OfferLine, ...]:
+    from finefit.catalog.currency import convert
+
+    def cost(line: OfferLine) -> tuple[Decimal, str, str]:
+        each = convert(line.per_1000 or line.hourly, wishes.currency, on=wishes.as_of)
+        return each.amount, line.provider, line.gpu.id
+
+    return tuple(sorted(lines, key=cost)[:_LISTED])
+
+
+def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes) -> Plan:
+    model, recipe = plan.model, plan.recipe
+    judged = judge_cluster(model, recipe, cluster)
+    margin = plan.steps.margin
+    assert margin is not None  # a cluster always gives one
+    # The shown peak was searched for its least capacity, so it can say no where the quick bracket says tight.
+    fits = Fits.NO if margin.low > margin.usable else Fits.YES if margin.high <= margin.usable else Fits.TIGHT
+    run, unknown = _run(model, recipe, cluster, plan)
+    found = market(cluster.gpu, cluster.count, wishes.kinds, wishes.currency, wishes.as_of)
+    bill = None
+    if run is not None:
+        bill = run_bill(model, recipe, cluster, run, found.price, wishes.currency)
+    helped: tuple[Remedy, ...] = ()
+    if fits is not Fits.YES:
+        helped = remedies(Situation(model, recipe, cluster, plan.lengths, judged.stated, found.price))
+    return replace(
+        plan,
+        verdict=judged.verdict,
+        fits=fits,
+        too_large=too_large(judged.stated, cluster.gpu.memory) if fits is Fits.NO else None,
+        shard_count=judged.shard_count,
+        fewer=fewer_cards(model, recipe, cluster, plan.lengths) if fits is not Fits.NO else None,
+        remedies=helped,
+        prices=found.summaries,
+        price=found.price.unit_price if found.price else None,
+        offers=offer_lines(cluster.gpu, found.offers, cluster.count, run, wishes.currency, wishes.as_of),
+        run=run,
+        run_unknown=unknown,
+        bill=bill,
+        bill_per_1000=cost_of(run.hours_per_1000_samples if run else None, cluster.count, found.price),
+        budget=_budget(bill, wishes, cluster, found.price),
+        deadline=_deadline(run, wishes),
+        notes=_notes(found, run, wishes),
+        assumptions=(*plan.assumptions, KEPT) if bill is not None else plan.assumptions,
+    )
+
+
+def _run(model: Model, recipe: Recipe, cluster: Cluster, plan: Plan) -> tuple[Run | None, Message | None]:
+    try:
+        return run_time(model, recipe, cluster, plan.lengths), None
+    except NotModelled as unknown:
+        return None, message("{why}", why=unknown.what)
+
+
+def _budget(bill: Bill | None, wishes: Wishes, cluster: Cluster, price: Price | None) -> Limit | None:
+    if wishes.budget is None:
+        return None
+    if bill is None:
+        return Limit("unknown", "hours of the run unknown")
+    return within_budget(bill, wishes.budget, cluster.count, price)
+
+
+def _deadline(run: Run | None, wishes: Wishes) -> Limit | None:
+    if wishes.deadline_seconds is None:
+        return None
+    hours = None
+    if run is not None and run.hours is not None and run.hours_interval is not None:
+        hours = Span.of(run.hours_interval[0], run.hours, run.hours_interval[1])
+    return within_deadline(hours, wishes.deadline_seconds)
+
+
+def _notes(found: Market, run: Run | None, wishes: Wishes) -> tuple[Message, ...]:
+    notes = []
+    if found.price is None:
+        notes.append(message("no published {kinds} price of this card is known", kinds=" or ".join(wishes.kinds)))
+    if run is not None and run.upper_bound:
+        notes.append(message("time and cost are upper bounds: {rule}", rule=run.row_rule))
+    return tuple(notes)
