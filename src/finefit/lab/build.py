@@ -38,17 +38,17 @@ def refuse_untraced(recipe: Recipe) -> None:
             raise NotModelled(f"{what} cannot be traced yet", fix="trace the recipe without it")
 
 
-def load_model(model: Model, recipe: Recipe) -> Any:
+def load_model(model: Model, recipe: Recipe, device: str = "cuda") -> Any:
     """The model as ``from_pretrained`` leaves it: in the recipe's dtype, quantised weight by weight.
 
-    Must run inside ``shim.fake_cuda`` and a ``FakeTensorMode``.
+    On "cuda" it must run inside ``shim.fake_cuda`` and a ``FakeTensorMode``.
 
     Raises:
         NotModelled: the family is unknown, or its code refuses the attention implementation.
     """
     config, dtype = config_of(model), DTYPES[recipe.weight_dtype]
     try:
-        with torch.device("cuda"):
+        with torch.device(device):
             module: Any = AutoModelForCausalLM.from_config(
                 config, dtype=dtype, attn_implementation=_ATTENTION[recipe.attention]
             )

@@ -1,4 +1,6 @@
-"""Every patch that lets a PyTorch without a GPU run CUDA code paths on fake tensors, undone on exit.
+"""Every patch that lets a PyTorch without a GPU run CUDA code paths on fake tensors.
+
+All are undone on exit but the first, which is harmless and cannot take effect later than import.
 
 A CPU build of PyTorch lacks three things that ``FakeTensorMode`` needs for fake "cuda" tensors:
 
@@ -26,6 +28,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+_LIBRARIES = Path(torch.__file__).parent / "lib"
 _CUDA, _META, _DEVICE_TYPES = 1, 14, 22  # c10::DeviceType values, size of the guard registry
 _DEVICE_COUNT_SLOT = 15  # virtual function deviceCount() of DeviceGuardImplInterface
 _HOOKS_FUNCTIONS = 56  # at least the number of virtual functions of CUDAHooksInterface
@@ -63,9 +66,21 @@ def _set(owner: Any, name: str, value: Any) -> Iterator[None]:
 _kept: list[Any] = []  # C objects that torch may still point at
 
 
-@contextmanager
-def _device_guard(registry: Any) -> Iterator[None]:
-    """The fake CUDA device guard in its registry slot."""
+def _guard_registry() -> Any:
+    """The table of device guards, by device type."""
+    library = ctypes.CDLL(str(_LIBRARIES / "libc10.so"))
+    return (ctypes.c_void_p * _DEVICE_TYPES).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
+
+
+def _install_guard() -> None:
+    """Put torch's fake CUDA device guard into its registry slot, where a CPU build leaves it empty.
+
+    It stays for the life of the process: the autograd engine starts its threads at the first backward pass,
+    one for each device type that has a guard by then, and never again.
+    """
+    registry = _guard_registry()
+    if torch.backends.cuda.is_built() or registry[_CUDA] is not None:
+        return
     function = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: 0)
     table = (ctypes.c_void_p * 64)(*[ctypes.cast(function, ctypes.c_void_p).value] * 64)
     stub = (ctypes.c_void_p * 4)(ctypes.addressof(table))
@@ -75,8 +90,6 @@ def _device_guard(registry: Any) -> Iterator[None]:
     if registry[_CUDA] == ctypes.addressof(stub):
         registry[_CUDA] = None
         raise RuntimeError("torch did not install its fake CUDA device guard")
-    # The slot stays filled: the autograd engine sizes its thread table once, by what is registered.
-    yield
 
 
 @contextmanager
@@ -186,13 +199,7 @@ def fake_cuda(attention: Callable[..., torch.Tensor], arch: str = "sm80") -> Ite
     state = Recompute()
     with ExitStack() as stack:
         if not torch.backends.cuda.is_built():
-            library = Path(torch.__file__).parent / "lib"
-            registry = (ctypes.c_void_p * _DEVICE_TYPES).in_dll(
-                ctypes.CDLL(str(library / "libc10.so")), "_ZN3c104impl26device_guard_impl_registryE"
-            )
-            if registry[_CUDA] is None:
-                stack.enter_context(_device_guard(registry))
-            stack.enter_context(_accelerator(ctypes.CDLL(str(library / "libtorch_cpu.so")), registry))
+            stack.enter_context(_accelerator(ctypes.CDLL(str(_LIBRARIES / "libtorch_cpu.so")), _guard_registry()))
             stack.enter_context(_cuda_kernels())
         for owner, name, value in (
             (amp, "amp_definitely_not_available", lambda: False),
@@ -209,3 +216,6 @@ def fake_cuda(attention: Callable[..., torch.Tensor], arch: str = "sm80") -> Ite
             stack.enter_context(_set(owner, name, value))
         stack.enter_context(_watch_reentrant(state))
         yield state
+
+
+_install_guard()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import torch
 
 from finefit.lab.build import DTYPES
-from finefit.lab.tracker import Label, Tracker, canonical
+from finefit.lab.tracker import Label, canonical
 from finefit.workload.recipe import Recipe
 
 STEPS = 2
@@ -30,7 +31,7 @@ def tensors_of(module: Any) -> Iterator[tuple[torch.Tensor, Label]]:
         yield buffer, ("buffers", canonical(name).rpartition(".")[0])
 
 
-def _label_residents(tracker: Tracker, module: Any, optimizer: torch.optim.Optimizer) -> dict[int, Label]:
+def _label_residents(tracker: Recorder, module: Any, optimizer: torch.optim.Optimizer) -> dict[int, Label]:
     """What the blocks hold that outlive a step."""
     found: dict[int | None, Label] = {}
     for tensor, label in tensors_of(module):
@@ -43,30 +44,41 @@ def _label_residents(tracker: Tracker, module: Any, optimizer: torch.optim.Optim
     return {block: label for block, label in found.items() if block is not None}
 
 
-def _watch_loss(tracker: Tracker, module: Any, step: list[int]) -> None:
-    """The loss function runs inside the model's forward; it is a phase of its own."""
+def _watch_loss(tracker: Recorder, module: Any, step: list[int]) -> None:
+    """From the output layer on, the forward pass is in the loss phase; the loss function is no module."""
     body = module.get_base_model() if hasattr(module, "get_base_model") else module
+    body.get_output_embeddings().register_forward_pre_hook(lambda *_: tracker.mark("loss", step[0]))
     original = body.loss_function
 
     def loss_function(*args: Any, **kwargs: Any) -> Any:
-        tracker.mark("loss", step[0])
         with tracker.module("loss"):
-            value = original(*args, **kwargs)
-        tracker.mark("forward", step[0])
-        return value
+            return original(*args, **kwargs)
 
     body.loss_function = loss_function
 
 
-def _batch(recipe: Recipe) -> dict[str, torch.Tensor]:
+def _batch(recipe: Recipe, device: str) -> dict[str, torch.Tensor]:
     """What a collator hands over: ids, labels and a mask, int64 each (transformers 5.24.0 data_collator.py)."""
     shape = (recipe.micro_batch, recipe.seq_len)
     return {
-        name: torch.empty(shape, dtype=torch.long, device="cuda") for name in ("input_ids", "labels", "attention_mask")
+        "input_ids": torch.zeros(shape, dtype=torch.long, device=device),
+        "labels": torch.zeros(shape, dtype=torch.long, device=device),
+        "attention_mask": torch.ones(shape, dtype=torch.long, device=device),
     }
 
 
-def run(tracker: Tracker, module: Any, optimizer: torch.optim.Optimizer, recipe: Recipe) -> dict[int, Label]:
+class Recorder(Protocol):
+    """What the loop tells whoever records it."""
+
+    def __len__(self) -> int: ...
+    def mark(self, phase: str, step: int) -> None: ...
+    def module(self, name: str) -> AbstractContextManager[None]: ...
+    def block_of(self, tensor: torch.Tensor) -> int | None: ...
+
+
+def run(
+    tracker: Recorder, module: Any, optimizer: torch.optim.Optimizer, recipe: Recipe, device: str = "cuda"
+) -> dict[int, Label]:
     """Train ``STEPS`` steps and return what the blocks hold that are known by name.
 
     ``keeps_outputs`` holds the model's outputs through backward, as a plain loop does; transformers'
@@ -81,10 +93,10 @@ def run(tracker: Tracker, module: Any, optimizer: torch.optim.Optimizer, recipe:
         for _ in range(micro_batches):
             tracker.mark("forward", step[0])
             first = len(tracker)
-            batch = _batch(recipe)
+            batch = _batch(recipe, device)
             known.update(dict.fromkeys(range(first, len(tracker)), ("buffers", "")))
             autocast = (
-                torch.autocast("cuda", dtype=DTYPES[recipe.autocast]) if recipe.autocast else contextlib.nullcontext()
+                torch.autocast(device, dtype=DTYPES[recipe.autocast]) if recipe.autocast else contextlib.nullcontext()
             )
             with autocast:
                 outputs = module(**batch, use_cache=False)

@@ -58,7 +58,15 @@ def trace(model: Model, recipe: Recipe, *, arch: str = "sm80") -> Timeline:
     if torch.__version__.split("+")[0] != TORCH:
         warnings.warn(f"tracing was tested on torch {TORCH}, this is {torch.__version__}", stacklevel=2)
         self_check()
-    return _traced(model, recipe, arch)
+    try:
+        return _traced(model, recipe, arch)
+    except RuntimeError as error:
+        if "device_ready_queues_" not in str(error):
+            raise
+        raise NotModelled(
+            "autograd ran in this process before finefit.lab was imported, so it has no thread for CUDA",
+            fix="trace in a fresh process, or import finefit.lab.trace first",
+        ) from error
 
 
 def _traced(model: Model, recipe: Recipe, arch: str) -> Timeline:
