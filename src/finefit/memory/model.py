@@ -117,15 +117,25 @@ class Player:
     # -- backward ----------------------------------------------------------------------------------
 
     def backward(self, number: int, block: Block) -> None:
-        if block.checkpointed:
-            leftovers = self.recompute(number, block)
-            self.reverse(number, block)
-            self.release_all(leftovers)
-            self.release_all(self.kept.pop((number, -1)))
-        else:
-            self.reverse(number, block)
+        end = len(block.program)
+        if not block.checkpointed:
+            self.reverse(number, block, 0, end)
+            return
+        last = -1
+        if not self.recipe.reentrant:  # recomputed when the first saved tensor is asked for
+            last = self.last_saving(block)
+            self.reverse(number, block, last + 1, end)
+            end = last + 1
+        leftovers = self.recompute(number, block, last)
+        self.reverse(number, block, 0, end)
+        self.release_all(leftovers)
+        self.release_all(self.kept.pop((number, -1)))
 
-    def recompute(self, number: int, block: Block) -> list[int]:
+    @staticmethod
+    def last_saving(block: Block) -> int:
+        return max((i for i, item in enumerate(block.program) if isinstance(item, Op) and item.saves), default=-1)
+
+    def recompute(self, number: int, block: Block, last: int) -> list[int]:
         """Run the block again, now saving. Returns what stays referenced until its backward is done.
 
         The reentrant implementation holds the block's output while it calls backward on it; the other
@@ -133,20 +143,19 @@ class Player:
         """
         self.where.update(zip(block.entries, self.kept[number, -1], strict=True))
         born: dict[int, None] = {}
-        last = max((i for i, item in enumerate(block.program) if isinstance(item, Op) and item.saves), default=-1)
         for position, item in enumerate(block.program):
             if isinstance(item, Drop):
                 if item.value in born:
                     del born[item.value]
                     self.drop(item.value)
                 continue
-            if not self.recipe.reentrant and position == last and not set(item.saves) & set(item.outs):
+            if position == last and not set(item.saves) & set(item.outs):
                 self.save(number, position, item)
                 break
             self.run(item)
             born.update(dict.fromkeys(item.outs))
             self.save(number, position, item)
-            if not self.recipe.reentrant and position == last:
+            if position == last:
                 break
         held = []
         for value in born:
@@ -156,8 +165,8 @@ class Player:
                 self.drop(value)
         return held
 
-    def reverse(self, number: int, block: Block) -> None:
-        for position in range(len(block.program) - 1, -1, -1):
+    def reverse(self, number: int, block: Block, start: int, end: int) -> None:
+        for position in range(end - 1, start - 1, -1):
             item = block.program[position]
             if isinstance(item, Op):
                 self.differentiate(item, self.kept.pop((number, position), []))

@@ -139,8 +139,10 @@ class _Builder:
                 params = (table,) if net.trainable(table) else ()
                 places = tape.op("embedding", [], model.hidden, net.weight_dtype(table), symbols=("s",), params=params)
             hidden = net.add(hidden, places)
-        if self.decoder.gemma or model.family == "granite":
-            # a forced leaf is held by its AccumulateGrad node, though nothing else needs it any more
+        if self.decoder.gemma:
+            hidden = net.scale(hidden)  # inside the embedding module, so its output is the leaf
+        if model.family == "granite":
+            # the forced leaf is held by its AccumulateGrad node, though nothing else needs it any more
             hidden = net.scale(hidden, saves=[hidden] if forced and not trainable else [])
         if model.embedding_norm:
             hidden = self.decoder.norm(hidden, self.names.embedding_norm)

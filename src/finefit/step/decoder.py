@@ -87,12 +87,15 @@ class Decoder:
     def _gelu_new(self, x: Ref) -> Ref:
         """``NewGELUActivation``: eight separate kernels, four saved tensors."""
         net, tape = self.net, self.net.tape
-        cube = tape.op("pow", [x], x.numel, x.dtype, symbols=x.symbols, saves=[x], back=(x.size, x.size))
+        base = net.cast(x, DType.FP32) if net.autocast is not None else net.alias(x)  # pow is on the fp32 list
+        size = base.size
+        cube = tape.op("pow", [base], x.numel, base.dtype, symbols=x.symbols, saves=[base], back=(size, size))
+        del base
         inner = net.scale(net.add(x, net.scale(cube)))
         del cube
-        tanh = tape.op("tanh", [inner], x.numel, x.dtype, symbols=x.symbols, save_out=True)
+        tanh = tape.op("tanh", [inner], x.numel, inner.dtype, symbols=x.symbols, save_out=True)
         del inner
-        shifted = tape.op("add", [tanh], x.numel, x.dtype, symbols=x.symbols, passes=True)
+        shifted = tape.op("add", [tanh], x.numel, tanh.dtype, symbols=x.symbols, passes=True)
         return net.mul(net.scale(x), shifted)
 
     def attention(self, x: Ref, at: Positions) -> Ref:
