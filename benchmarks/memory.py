@@ -21,7 +21,7 @@ from benchmarks.tables import percent, summaries, table, write_between
 from finefit.catalog.gpus import find_gpu
 from finefit.errors import FinefitError, InputError, NotModelled
 from finefit.memory.allocator import replay
-from finefit.memory.context import cuda_context, nccl_buffers
+from finefit.memory.context import cublas_workspace, cuda_context, nccl_buffers
 from finefit.memory.estimate import dims_of, estimate, timeline
 from finefit.units import GIB
 
@@ -37,25 +37,30 @@ def predict(asked: Question, row: Row) -> float:
     Raises:
         Skip: the recipe is understood but not modelled yet.
     """
+    arch = _architecture(row)
     try:
         if row.metric == "allocated":
-            nbytes = estimate(asked.model, asked.recipe).allocated
+            nbytes = estimate(asked.model, asked.recipe, arch=arch).allocated
         else:
-            events = timeline(asked.model, asked.recipe)
+            events = timeline(asked.model, asked.recipe, workspace=cublas_workspace(arch))
             nbytes = replay(events, dims_of(asked.recipe), lengths=asked.lengths).total
             if row.metric == "device":
-                nbytes += _outside(asked, row)
+                nbytes += _outside(asked, arch)
     except NotModelled as error:
         raise Skip(f"not modelled yet: {error.what}") from error
     return float(nbytes * asked.summed_over)
 
 
-def _outside(asked: Question, row: Row) -> int:
-    """CUDA context and communication buffers: the only thing that depends on the card."""
+def _architecture(row: Row) -> str | None:
+    """GPU architecture: it sizes the cuBLAS workspaces and the CUDA context, and nothing else."""
     try:
-        arch = find_gpu(row.inputs.get("gpu", "")).gpu.arch
+        return find_gpu(row.inputs.get("gpu", "")).gpu.arch
     except FinefitError:
-        arch = None
+        return None
+
+
+def _outside(asked: Question, arch: str | None) -> int:
+    """CUDA context and communication buffers."""
     torch = tuple(int(part) for part in asked.recipe.stack["torch"].split("."))
     eager = torch < (1, 13)  # kernels load lazily from CUDA 11.7, which came with torch 1.13
     return cuda_context(arch, eager=eager).nbytes + nccl_buffers(min(8, asked.recipe.sharding.ranks))
@@ -69,6 +74,7 @@ def run(
     ours: list[Score] = []
     theirs: dict[str, list[Score]] = {name: [] for name in peers}
     skipped: list[str] = []
+    predictions: dict[str, int] = {}
     assumed: list[str] = []
     for row in select(rows):
         if isinstance(row, Skip):
@@ -81,6 +87,10 @@ def run(
             skipped.append(str(reason))
             continue
         assumed += asked.assumed
+        predictions[row.id] = round(nbytes)
+        if row.measured is None:
+            skipped.append("no value")
+            continue
         fields = {
             "source": row.source,
             "metric": row.metric,
@@ -103,6 +113,7 @@ def run(
         "peers": {name: {**summary(s), "macro": macro(groups(s, ["source"])["source"])} for name, s in theirs.items()},
         "worst": worst(ours, _shown),
         "assumed": counted(assumed),
+        "predictions": predictions,  # bytes by row; they do not change when the value columns are blanked
     }
 
 

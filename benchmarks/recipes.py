@@ -77,7 +77,6 @@ def question(row: Mapping[str, str]) -> Question:
     sharding = sharding_of(row, assumed)
     weights = _weight_dtype(row, model, method, assumed)
     autocast = _autocast(row, weights, sharding.kind, assumed)
-    loss = _loss(row, weights)
     if sharding.kind == "fsdp" and stack.trainer and autocast and method == "full" and weights is not DType.FP32:
         weights = DType.FP32
         assumed.append("accelerate's FSDP upcasts trained weights to fp32 under mixed precision")
@@ -101,10 +100,11 @@ def question(row: Mapping[str, str]) -> Question:
         padded=stack.passes_mask and "pad" in handling and "padding-free" not in handling and micro_batch > 1,
         packing="packed" in handling and "unpacked" not in handling,
         checkpointing=_checkpointing(row, assumed),
-        reentrant=stack.reentrant and sharding.kind != "fsdp",  # accelerate's FSDP wrapper is non-reentrant
+        # torch's checkpoint_wrapper, which FSDP's activation_checkpointing uses, is non-reentrant
+        reentrant=stack.reentrant and "fsdp" not in row.get("gradient_checkpointing", "").lower(),
         attention=_attention(row, model, assumed),
-        loss=loss,
-        keeps_outputs=stack.keeps_outputs or _copies_shifted_logits(stack, loss, autocast),
+        loss=_loss(row, weights),
+        keeps_outputs=stack.keeps_outputs,
         fused_kernels="liger" in row.get("memory_options", "").lower(),
         sharding=sharding,
         stack=MappingProxyType(
@@ -119,15 +119,6 @@ def question(row: Mapping[str, str]) -> Question:
     summed = sharding.ranks if "sum_over_gpus" in row.get("flags", "") else 1
     lengths = earlier_batches(row, recipe.seq_len, assumed)
     return Question(model, recipe, lengths, summed, tuple(assumed))
-
-
-def _copies_shifted_logits(stack: Stack, loss: str, autocast: DType | None) -> bool:
-    """Transformers 4.45-4.48 copy the shifted fp32 logits in ``ForCausalLMLoss``.
-
-    Forward then peaks at 14·T·V (2 logits, 4 upcast, 4 shifted, 4 log-softmax), where backward takes 12; the
-    recipe has no word for the copy, and logits held through backward (12 + 2) come to the same bytes.
-    """
-    return stack.trainer and loss == "full" and autocast is None and (4, 45) <= stack.transformers < (4, 49)
 
 
 def _refuse(row: Mapping[str, str]) -> None:
@@ -246,7 +237,14 @@ def _quant(
         assumed.append("QLoRA through prepare_model_for_kbit_training")
     # torchao's NF4 keeps int8 scales of 64 and a factor of 256 blocks (torchao dtypes/nf4tensor.py): the
     # layout of bitsandbytes with double quantisation.
-    return Quant(kind, "double" in text or "torchao" in stated, stack.kbit_prepare, autocast or weights)
+    return Quant(
+        kind=kind,
+        double="double" in text or "torchao" in stated,
+        kbit_prepare=stack.kbit_prepare,
+        # TRL's SFTTrainer then casts embeddings and head back (trl trainer/utils.py peft_module_casting_to_bf16)
+        recast=stack.kbit_prepare and autocast is DType.BF16 and kind != "int8" and stack.trl,
+        compute_dtype=autocast or weights,
+    )
 
 
 def _optimizer(row: Mapping[str, str], stack: Stack, master: bool, assumed: list[str]) -> Optimizer:
@@ -271,7 +269,8 @@ def _optimizer(row: Mapping[str, str], stack: Stack, master: bool, assumed: list
     else:
         impl = "foreach"  # torch.optim's default on CUDA
     states = DType.FP32 if "paged" in text and name == "adamw" else None
-    return Optimizer(name, impl, states, "momentum" in text and "no momentum" not in text, "paged" in text)
+    momentum = "momentum" in text and "no momentum" not in text
+    return Optimizer(name=name, impl=impl, state_dtype=states, momentum=momentum, paged="paged" in text)
 
 
 def _lora(row: Mapping[str, str], model: Model, stack: Stack, weights: DType, assumed: list[str]) -> Lora:
@@ -291,7 +290,8 @@ def _lora(row: Mapping[str, str], model: Model, stack: Stack, weights: DType, as
     if row.get("trainable_embeddings", "").startswith("yes"):
         names = layout(model.family)
         saved = (names.embedding, names.head)
-    return Lora(rank, alpha, dropout, _targets(row, model, assumed), dtype, saved)
+    targets = _targets(row, model, assumed)
+    return Lora(rank=rank, alpha=alpha, dropout=dropout, targets=targets, dtype=dtype, modules_to_save=saved)
 
 
 # torchtune's names of the projections, and groups of them, in the words of a Llama layer.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from finefit.errors import InputError
+from finefit.units import GIB
 
 # What a run printed, never an input of a prediction. Notes sometimes repeat a measured number.
 VALUE_COLUMNS = frozenset(
@@ -38,7 +39,7 @@ class Row:
     """One measured run: its inputs, and apart from them what was measured."""
 
     inputs: Mapping[str, str]
-    measured: float  # bytes
+    measured: float | None  # bytes; None where the column is blank: predicted, not scored
     metric: str  # "allocated" | "reserved" | "device"
 
     @property
@@ -83,7 +84,7 @@ def scored(row: Mapping[str, str]) -> Row:
     """
     if row.get("core", "1") != "1":
         raise Skip("not core")
-    if row.get("outcome", "measured") != "measured":
+    if row.get("outcome", "") not in ("", "measured"):
         raise Skip("not a measurement (fits or out of memory)")
     if "near_capacity" in row.get("flags", ""):
         raise Skip("near the card's capacity: the figure is the card's, not the run's")
@@ -91,12 +92,10 @@ def scored(row: Mapping[str, str]) -> Row:
     if metric is None:
         raise Skip("metric not stated")
     try:
-        measured = float(row["value_gib"]) * 2**30
+        gib = float(row["value_gib"])
     except ValueError:
-        raise Skip("no value") from None
-    if not measured > 0:
-        raise Skip("no value")
-    return Row(inputs(row), measured, metric)
+        gib = 0.0
+    return Row(inputs(row), gib * GIB if gib > 0 else None, metric)
 
 
 def select(rows: list[dict[str, str]]) -> Iterator[Row | Skip]:

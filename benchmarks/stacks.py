@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # The Hugging Face Trainer and what is built on it.
 _TRAINER = re.compile(r"HF Trainer|\bTRL\b|swift|LLaMA-?Factory|axolotl|finetune\.py|unsloth", re.I)
@@ -30,6 +30,7 @@ class Stack:
         reentrant: its gradient checkpointing is the reentrant kind.
         keeps_outputs: its loop holds the logits while it runs backward.
         passes_mask: it hands the padding mask to the model.
+        trl: TRL's SFTTrainer makes the PEFT model.
         kbit_prepare: QLoRA goes through peft.prepare_model_for_kbit_training.
         adapters_fp32: PEFT creates adapters in fp32 unless told otherwise.
     """
@@ -40,6 +41,7 @@ class Stack:
     reentrant: bool
     keeps_outputs: bool
     passes_mask: bool
+    trl: bool
     kbit_prepare: bool
     adapters_fp32: bool
 
@@ -57,18 +59,36 @@ def stack_of(row: Mapping[str, str], assumed: list[str]) -> Stack:
     if torch is None:
         torch = _TORCH_OF_YEAR.get(dated[0], _NEWEST_TORCH) if dated else _NEWEST_TORCH
         assumed.append("torch release taken from the row's date" if dated else "newest torch")
+    plain = Stack(
+        trainer=False,
+        trl=False,
+        transformers=transformers,
+        torch=torch,
+        reentrant=False,
+        keeps_outputs=True,
+        passes_mask=True,
+        kbit_prepare=True,
+        adapters_fp32=True,
+    )
     if re.search(r"torchtune", name, re.I):
         # pytorch/torchtune recipes: `del logits` before backward since July 2024; no mask unless packed.
         keeps = dated is not None and dated < (2024, 7)
-        return Stack(False, transformers, torch, False, keeps, False, False, False)
+        return replace(plain, keeps_outputs=keeps, passes_mask=False, kbit_prepare=False, adapters_fp32=False)
     if re.search(r"torchtitan", name, re.I):
         # pytorch/torchtitan train.py: `del pred` before backward, packed rows without a mask.
-        return Stack(False, transformers, torch, False, False, False, False, False)
+        return replace(plain, keeps_outputs=False, passes_mask=False)
     if trainer:
-        return Stack(True, transformers, torch, transformers < (5, 0), False, True, True, True)
+        return replace(
+            plain,
+            trainer=True,
+            trl=bool(re.search(r"\bTRL\b", name)),
+            reentrant=transformers < (5, 0),
+            keeps_outputs=False,
+        )
     if not re.search(r"PEFT|PyTorch", name, re.I):
         assumed.append(f"framework {name!r} taken as a plain PyTorch loop over Transformers code")
-    return Stack(False, transformers, torch, transformers < (5, 0) and "PEFT" in name, True, True, True, True)
+    # model.gradient_checkpointing_enable() of Transformers; torch.utils.checkpoint in anything else
+    return replace(plain, reentrant="PEFT" in name and transformers < (5, 0))
 
 
 def _release(package: str, text: str) -> tuple[int, int] | None:

@@ -162,6 +162,33 @@ def test_sizes_follow_the_point() -> None:
     assert replay(line, Dims(b=1, s=64)).reserved == 2 * MIB
 
 
+def step_of(*tensors: Tensor) -> Timeline:
+    """16 MiB of weights, then one step that makes the tensors in order and frees them all."""
+    weight = Tensor(fixed(16 * MIB), "weights", "load", "parameter")
+    n = len(tensors)
+    events = (0, *range(1, n + 1), *(~i for i in range(1, n + 1)))
+    return Timeline((weight, *tensors), events, (Mark(0, "load", 0), Mark(1, "forward", 2)))
+
+
+def test_batches_of_many_lengths_leave_blocks_behind() -> None:
+    # 1 MiB a token: batches of 10, 20 and 30 tokens each need a segment of their own, 40 at the end another.
+    line = step_of(Tensor(Size(MIB, 1, ("s",)), "logits", "loss", "x"))
+    assert replay(line, Dims(b=1, s=40)).reserved == 56 * MIB
+    grown = replay(line, Dims(b=1, s=40), lengths=(10, 20, 30))
+    assert grown.reserved == (16 + 10 + 20 + 30 + 40) * MIB
+    assert grown.allocated == 56 * MIB
+    # Falling lengths find the longest batch's block.
+    assert replay(line, Dims(b=1, s=40), lengths=(40, 30, 20)).reserved == 56 * MIB
+    # Pressure gives the shorter blocks back: what is needed does not change.
+    assert required(line, Dims(b=1, s=40), lengths=(10, 20, 30)) == 56 * MIB
+
+
+def test_lengths_need_a_step_that_can_be_repeated() -> None:
+    line = timeline(("a", 4 * MIB), ("b", 4 * MIB), ("-a", 0))
+    with pytest.raises(InputError, match="cannot be repeated"):
+        replay(line, HERE, lengths=(8,))
+
+
 @st.composite
 def timelines(draw: st.DrawFn) -> Timeline:
     """Programs of allocations and frees, sizes around the allocator's thresholds."""
