@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -23,6 +24,15 @@ MHA = replace(TINY, kv_heads=4)
 BF16 = Recipe("full", DType.BF16, Optimizer("adamw", "fused"), seq_len=256, micro_batch=4, attention="eager")
 FP32 = replace(BF16, weight_dtype=DType.FP32)
 LORA = Lora(8, 16, targets=("q_proj", "v_proj", "down_proj"))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for each other on a busy machine make tiny steps slow."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class _Profiled:

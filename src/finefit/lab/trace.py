@@ -33,7 +33,6 @@ TORCH = "2.13.0"  # the version whose internals shim.py patches
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """Garbage collection at a random moment would free cycles at a random event."""
-    gc.collect()
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -80,13 +79,13 @@ def _traced(model: Model, recipe: Recipe, arch: str) -> Timeline:
     ):
         warnings.simplefilter("ignore", FutureWarning)  # peft calls names that transformers 5 renamed
         module = load_model(model, recipe)
-        gc.collect()
         with Tracker(recompute, arch, recipe.padded) as tracker, _no_collection():
             for tensor, (_, owner) in tensors_of(module):
                 tracker.adopt(tensor, owner)
             module = prepare_model(module, recipe)
             optimizer = build_optimizer([p for p in module.parameters() if p.requires_grad], recipe.optimizer)
             tracker.attach(module)
+            gc.collect()  # what building left behind must not count in the steps
             try:
                 known = run(tracker, module, optimizer, recipe)
             finally:
