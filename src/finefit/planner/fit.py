@@ -70,6 +70,12 @@ def margin_of(peak: Peak, usable: int) -> Margin:
     return Margin(usable, peak.required, max(peak.required, peak.device))
 
 
+def measured_fit(peak: Peak, outside: int, usable: int) -> Fit:
+    """The verdict of a peak whose least capacity was searched for."""
+    margin = margin_of(peak, usable)
+    return Fit(judge(margin.low, margin.high, usable), peak, outside, margin.high)
+
+
 def reserved_bytes(model: Model, recipe: Recipe, arch: str | None) -> int:
     """What the caching allocator holds at most when nothing presses it."""
     return replay(_timeline(model, structure(recipe), cublas_workspace(arch)), dims_of(recipe)).reserved

@@ -13,7 +13,7 @@ from finefit.memory.estimate import measure
 from finefit.memory.peak import Peak
 from finefit.planner.answer import Fits
 from finefit.planner.cards import cards_that_hold
-from finefit.planner.fit import gpus_per_node, margin_of, outside_bytes
+from finefit.planner.fit import gpus_per_node, margin_of, measured_fit, outside_bytes
 from finefit.planner.market import KEPT, Market, cost_of, market, offer_lines, run_bill
 from finefit.planner.message import Message, message
 from finefit.planner.plan import OfferLine, Plan, Remedy, Steps, Verdict
@@ -135,26 +135,23 @@ def _cheapest(lines: list[OfferLine], wishes: Wishes) -> tuple[OfferLine, ...]:
 
 def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes) -> Plan:
     model, recipe = plan.model, plan.recipe
-    judged = judge_cluster(model, recipe, cluster)
-    margin = plan.steps.margin
-    assert margin is not None  # a cluster always gives one
-    # The shown peak was searched for its least capacity, so it can say no where the quick bracket says tight.
-    fits = Fits.NO if margin.low > margin.usable else Fits.YES if margin.high <= margin.usable else Fits.TIGHT
+    stated = measured_fit(plan.peak, plan.context, cluster.gpu.memory)
+    judged = judge_cluster(model, recipe, cluster, stated)
     run, unknown = _run(model, recipe, cluster, plan)
     found = market(cluster.gpu, cluster.count, wishes.kinds, wishes.currency, wishes.as_of)
     bill = None
     if run is not None:
         bill = run_bill(model, recipe, cluster, run, found.price, wishes.currency)
     helped: tuple[Remedy, ...] = ()
-    if fits is not Fits.YES:
-        helped = remedies(Situation(model, recipe, cluster, plan.lengths, judged.stated, found.price))
+    if stated.fits is not Fits.YES:
+        helped = remedies(Situation(model, recipe, cluster, plan.lengths, stated, found.price))
     return replace(
         plan,
         verdict=judged.verdict,
-        fits=fits,
-        too_large=too_large(judged.stated, cluster.gpu.memory) if fits is Fits.NO else None,
+        fits=stated.fits,
+        too_large=too_large(stated, cluster.gpu.memory),
         shard_count=judged.shard_count,
-        fewer=fewer_cards(model, recipe, cluster, plan.lengths) if fits is not Fits.NO else None,
+        fewer=fewer_cards(model, recipe, cluster, plan.lengths) if stated.fits is not Fits.NO else None,
         remedies=helped,
         prices=found.summaries,
         price=found.price.unit_price if found.price else None,

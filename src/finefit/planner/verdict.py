@@ -22,27 +22,25 @@ class Judged:
     """A recipe on the stated GPUs.
 
     Attributes:
-        stated: on each of the stated GPUs; single: on one GPU of the kind.
+        single: on one GPU of the kind.
         shard_count: the fewest GPUs that hold it with everything sharded, None where one does or none do.
     """
 
-    stated: Fit
     single: Fit
     verdict: Verdict
     shard_count: int | None
 
 
-def judge_cluster(model: Model, recipe: Recipe, cluster: Cluster) -> Judged:
-    """Verdict on a kind of card. ``recipe`` is already spread over the cluster."""
-    stated = fit(model, recipe, cluster)
+def judge_cluster(model: Model, recipe: Recipe, cluster: Cluster, stated: Fit) -> Judged:
+    """Verdict on a kind of card. ``recipe`` is already spread over the cluster, where it was judged ``stated``."""
     one = replace(cluster, count=1, nodes=1)
     single = stated if cluster.count == 1 else fit(model, on_gpus(recipe, 1), one)
     if single.fits is Fits.YES:
-        return Judged(stated, single, Verdict.SINGLE_CARD_OK, None)
+        return Judged(single, Verdict.SINGLE_CARD_OK, None)
     if single.fits is Fits.TIGHT:
-        return Judged(stated, single, Verdict.SINGLE_CARD_TIGHT, None)
+        return Judged(single, Verdict.SINGLE_CARD_TIGHT, None)
     count = fewest_shards(model, recipe, cluster)
-    return Judged(stated, single, Verdict.DOES_NOT_FIT if count is None else Verdict.MUST_SHARD, count)
+    return Judged(single, Verdict.DOES_NOT_FIT if count is None else Verdict.MUST_SHARD, count)
 
 
 def fewest_shards(model: Model, recipe: Recipe, cluster: Cluster) -> int | None:

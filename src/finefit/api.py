@@ -1,0 +1,294 @@
+"""The façade that the command line, the web pages and notebooks share.
+
+    >>> import finefit
+    >>> answer = finefit.estimate("meta-llama/Llama-3.1-8B", method="qlora", seq=2048, gpu="RTX 4090")
+    >>> answer.fits
+    <Fits.YES: 'yes'>
+
+Every answer is a frozen dataclass with ``to_dict()``, the JSON contract object. Input that cannot be used
+raises an error of ``finefit.errors``, which names the input, the place and the fix. The package exports
+``plan`` and, since ``finefit.memory`` is the folder of the memory model, ``memory`` by the name ``estimate``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from finefit.errors import InputError
+from finefit.planner.answer import MemoryAnswer
+from finefit.resolve.flags import resolve_flags
+from finefit.resolve.notes import Notes
+from finefit.resolve.resolved import Resolved
+
+if TYPE_CHECKING:
+    from finefit.planner.plan import LargestModels, MethodTable, Plan
+    from finefit.workload.cluster import Cluster
+    from finefit.workload.lengths import Lengths
+
+_CONFIGS = (".yaml", ".yml")
+
+
+class Flags(TypedDict, total=False):
+    """How a model is trained, as ``finefit.resolve.flags.resolve_flags`` takes it; None is the same as left out."""
+
+    method: str | None
+    rank: int | None
+    targets: str | Sequence[str] | None
+    batch: int | None
+    seq: int | None
+    accum: int | None
+    precision: str | None
+    optimizer: str | None
+    checkpointing: str | None
+    attention: str | None
+    quant_bits: int | None
+    kbit_prepare: bool | None
+    loss: str | None
+    sharding: str | None
+    padded: bool | None
+    epochs: float | None
+
+
+class Data(TypedDict, total=False):
+    """How much data there is: a file to count, or numbers (``stated_lengths``)."""
+
+    data: str | Path | None
+    samples: int | None
+    mean_length: float | None
+    tokens: int | None
+    longest: int | None
+
+
+class Question(Flags, Data, total=False):
+    """Everything ``plan`` takes by name besides the GPUs and what is wished for."""
+
+
+def memory(
+    model: str, *, gpu: str | None = None, as_of: str | dt.date | None = None, **flags: Unpack[Flags]
+) -> MemoryAnswer | MethodTable:
+    """What one GPU needs to train ``model``; the table of methods where the method or the length is left out.
+
+    Args:
+        model: catalogue name, path of a config.json or its folder, or Hub id already downloaded.
+        gpu: "RTX 4090", "2x H100"; without it the memory alone is answered.
+        as_of: the day of the answer, today if left out.
+        flags: as ``Flags``.
+
+    Raises:
+        InputError, UnknownModel, UnknownGpu, NotModelled: what, where and how to fix it.
+    """
+    day = _day(as_of)
+    cluster, notes = _cluster(gpu)
+    resolved = _with_warnings(resolve_flags(model, **flags), notes)
+    if resolved.recipe is None:
+        return _table(model, resolved, cluster, day, flags)
+    from finefit.planner.memory_answer import memory_answer
+
+    return memory_answer(resolved, cluster, day)
+
+
+def plan(
+    source: str | Path | None = None,
+    *,
+    gpu: str | None = None,
+    budget: str | None = None,
+    deadline: str | None = None,
+    kinds: Sequence[str] = ("on-demand",),
+    currency: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+    as_of: str | dt.date | None = None,
+    **question: Unpack[Question],
+) -> Plan | MethodTable | LargestModels:
+    """Does the run fit, how long does it take, what does it cost, and what should be changed?
+
+    Args:
+        source: a LLaMA-Factory config, or a model as ``memory`` takes it; None with a GPU alone asks for the
+            largest models that it trains.
+        gpu: "RTX 4090", "2x H100"; without it, the cards that hold the run are listed.
+        budget: "200USD"; deadline: "24h".
+        kinds: kinds of offers, the one the bill is made at first: on-demand, spot, community, monthly, yearly.
+        currency: "USD" or "CNY"; that of the budget, else USD, if left out.
+        overrides: keys of the config with other values.
+        as_of: the day of the answer, today if left out; prices age against it.
+        question: training flags for a model (``Flags``), and the data (``Data``).
+
+    Raises:
+        InputError, UnknownModel, UnknownGpu, NotModelled: what, where and how to fix it.
+    """
+    from finefit.planner.planning import Wishes, make_plan
+    from finefit.units import parse_duration, parse_money
+
+    money = None if budget is None else parse_money(budget)
+    wishes = Wishes(
+        as_of=_day(as_of),
+        kinds=tuple(kinds),
+        currency=_currency(currency) or (money.currency if money else "USD"),
+        budget=money,
+        deadline_seconds=None if deadline is None else parse_duration(deadline),
+    )
+    cluster, notes = _cluster(gpu)
+    flags = Flags(**{key: question[key] for key in Flags.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
+    data = Data(**{key: question[key] for key in Data.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
+    if source is None:
+        return _largest(cluster, wishes.as_of, notes)
+    if is_config(source):
+        resolved = _from_config(source, overrides, data, flags)
+    else:
+        resolved = _from_flags(str(source), overrides, data, flags)
+    resolved = _with_warnings(resolved, notes)
+    if resolved.recipe is None:
+        return _table(str(source), resolved, cluster, wishes.as_of, flags)
+    return make_plan(resolved, cluster, wishes)
+
+
+def is_config(source: str | Path) -> bool:
+    """Whether a name means a training config: a YAML file, or a JSON file that names a model to train."""
+    text = str(source)
+    if text.lower().endswith(_CONFIGS):
+        return True
+    if not text.lower().endswith(".json"):
+        return False
+    try:
+        head = Path(text).expanduser().read_text(encoding="utf-8-sig")
+    except (OSError, ValueError):
+        return False
+    return '"model_name_or_path"' in head
+
+
+def _from_config(source: str | Path, overrides: Mapping[str, object] | None, data: Data, flags: Flags) -> Resolved:
+    from finefit.resolve.config import resolve_config
+
+    if flags:
+        name = sorted(flags)[0].replace("_", "-")
+        raise InputError(
+            "flags of the recipe are for a model; this is a config, which states its own",
+            where=f"--{name}",
+            fix="change the config, or write --set KEY=VALUE with the config's key",
+        )
+    lengths, notes = _stated(data)
+    resolved = resolve_config(source, overrides=overrides, data=data.get("data"), lengths=lengths)
+    return _with_notes(resolved, notes)
+
+
+def _from_flags(source: str, overrides: Mapping[str, object] | None, data: Data, flags: Flags) -> Resolved:
+    if overrides:
+        raise InputError("this is a model, and --set changes a config", where="--set", fix="use flags such as --seq")
+    lengths, notes = _stated(data)
+    if lengths is None and data.get("data") is not None:
+        from finefit.resolve.data import file_lengths
+
+        lengths = file_lengths(str(data["data"]), notes)
+    return _with_notes(resolve_flags(source, lengths=lengths, **flags), notes)
+
+
+def _stated(data: Data) -> tuple[Lengths | None, Notes]:
+    """Lengths stated in numbers, None without; numbers and a file contradict each other."""
+    notes = Notes()
+    numbers = {key: data.get(key) for key in ("samples", "mean_length", "tokens", "longest")}
+    if all(value is None for value in numbers.values()):
+        return None, notes
+    if data.get("data") is not None:
+        raise InputError("the data are stated twice, as a file and in numbers", where="--data", fix="state one of them")
+    from finefit.resolve.data import stated_lengths
+
+    lengths = stated_lengths(
+        samples=data.get("samples"),
+        mean_length=data.get("mean_length"),
+        tokens=data.get("tokens"),
+        longest=data.get("longest"),
+        notes=notes,
+    )
+    return lengths, notes
+
+
+def _table(source: str, first: Resolved, cluster: Cluster | None, as_of: dt.date, flags: Flags) -> MethodTable:
+    """The table of methods and lengths under the user's flags and printed assumptions."""
+    from finefit.planner.tables import RANK, method_table
+
+    stated = Flags(**flags)
+    for key in ("method", "seq"):
+        stated.pop(key, None)  # type: ignore[misc]
+    assumed = []
+    if flags.get("checkpointing") is None:
+        stated["checkpointing"] = "full"
+        assumed.append("gradient checkpointing is on")
+    if flags.get("rank") is None:
+        stated["rank"] = RANK
+        assumed.append(f"LoRA and QLoRA have rank {RANK}")
+    if flags.get("targets") is None:
+        stated["targets"] = "all-linear"
+        assumed.append("LoRA and QLoRA sit on every linear layer")
+    if flags.get("batch") is None:
+        stated["batch"] = 1
+        assumed.append("one sample at a time")
+    if flags.get("precision") is None:
+        assumed.append(f"weights and training are in {first.model.checkpoint_dtype.value}, the checkpoint's precision")
+
+    def resolve(method: str, seq: int) -> Resolved:
+        own = Flags(**stated)
+        if method == "full":
+            own.pop("rank", None)
+            own.pop("targets", None)
+        own["method"], own["seq"] = method, seq
+        one = resolve_flags(source, **own)
+        return replace(one, assumptions=(*assumed, *one.assumptions))
+
+    return method_table(resolve, first, method=flags.get("method"), seq=flags.get("seq"), cluster=cluster, as_of=as_of)
+
+
+def _largest(cluster: Cluster | None, as_of: dt.date, notes: tuple[str, ...]) -> LargestModels:
+    if cluster is None:
+        raise InputError(
+            "nothing to plan", where="CONFIG|MODEL", fix='name a config, a model, or a GPU with --gpu "RTX 4090"'
+        )
+    from finefit.planner.tables import largest_models
+
+    return largest_models(cluster, as_of, notes)
+
+
+def _cluster(gpu: str | None) -> tuple[Cluster | None, tuple[str, ...]]:
+    if gpu is None:
+        return None, ()
+    from finefit.catalog.gpus import parse_gpus
+
+    return parse_gpus(gpu)
+
+
+def _currency(text: str | None) -> str | None:
+    if text is None:
+        return None
+    if text.upper() not in ("USD", "CNY"):
+        raise InputError(f"{text[:20]!r} is not a currency with prices", where="--currency", fix="write USD or CNY")
+    return text.upper()
+
+
+def _day(as_of: str | dt.date | None) -> dt.date:
+    if as_of is None:
+        return dt.date.today()
+    if isinstance(as_of, dt.date):
+        return as_of
+    try:
+        return dt.date.fromisoformat(as_of)
+    except ValueError:
+        raise InputError(f"{as_of[:20]!r} is not a date", where="--as-of", fix="write it as 2026-11-30") from None
+
+
+def _with_warnings(resolved: Resolved, notes: tuple[str, ...]) -> Resolved:
+    return replace(resolved, warnings=(*resolved.warnings, *notes)) if notes else resolved
+
+
+def _with_notes(resolved: Resolved, notes: Notes) -> Resolved:
+    """What the lengths added to the sources, assumptions and warnings."""
+    if not (notes.sources or notes.assumptions or notes.warnings):
+        return resolved
+    return replace(
+        resolved,
+        sources=MappingProxyType({**resolved.sources, **notes.sources}),
+        assumptions=(*resolved.assumptions, *notes.assumptions),
+        warnings=(*resolved.warnings, *notes.warnings),
+    )
