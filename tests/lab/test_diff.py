@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from finefit.lab.diff import Line, by_size, compare, phase_peaks
+import pytest
+
+from finefit.lab.diff import Line, by_size, compare, phase_peaks, plain
 from finefit.memory.timeline import Mark, Tensor, Timeline
 from finefit.step.size import Dims, fixed
 
@@ -36,7 +38,7 @@ def test_lines_count_tensors_over_layers() -> None:
     lines = compare(LEFT, RIGHT, DIMS, phase="forward")
     assert lines == [
         Line("head", 2048, 0, 1, (), ("1×activations:mm",)),
-        Line("layers.*.q", 1024, 2, 1, ("2×activations:mm",), ("1×activations:mm",)),
+        Line("layer.q", 1024, 2, 1, ("2×activations:mm",), ("1×activations:mm",)),
         Line("head", 512, 1, 0, ("1×activations:mm",), ()),
     ]
     assert sum(line.excess for line in lines) == 2560 - 3072
@@ -49,3 +51,21 @@ def test_net_by_size_ignores_names() -> None:
 
 def test_a_timeline_does_not_differ_from_itself() -> None:
     assert compare(LEFT, LEFT, DIMS) == []
+
+
+@pytest.mark.parametrize(
+    ("modelled", "traced", "expected"),
+    [
+        ("layers.3.mlp.up_proj.weight", "model.layers.3.mlp.up_proj.base_layer", "layer.mlp.up_proj"),
+        (
+            "layers.3.attn.c_attn.lora_A.weight",
+            "transformer.h.3.attn.c_attn.lora_A.default",
+            "layer.attn.c_attn.lora_A",
+        ),
+        ("embed_tokens.weight", "model.embed_tokens", "embed_tokens"),
+        ("lm_head", "loss", "head"),
+        ("layers.1", "model.layers.1", "layer"),
+    ],
+)
+def test_both_producers_name_a_module_alike(modelled: str, traced: str, expected: str) -> None:
+    assert plain(modelled) == plain(traced) == expected

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from finefit.memory.timeline import Tensor, Timeline
 from finefit.step.size import Dims
 
-_INDEX = re.compile(r"\.(\d+)(?=\.|$)")
+_LAYER = re.compile(r"(?:^|.*\.)(?:layers|h)\.(?:\d+|\*)(?:\.|$)")
+_WRAPPERS = re.compile(r"\.(?:weight|bias|base_layer|default|modules_to_save|original_module)(?=\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,19 @@ def live_at(timeline: Timeline, event: int) -> Iterator[Tensor]:
     return (timeline.tensors[i] for i in alive if timeline.tensors[i].pool == "device")
 
 
+def plain(module: str) -> str:
+    """A module path without the layer's index, the path to the body, parameter names and PEFT's wrappers.
+
+    The output layer and the loss function are one place: where their tensors are named differs by producer.
+    """
+    path = _WRAPPERS.sub("", module)
+    inner, layers = _LAYER.subn("layer.", path)
+    if layers:
+        return inner.rstrip(".")
+    leaf = path.rpartition(".")[2]
+    return "head" if leaf in ("lm_head", "embed_out", "loss") else leaf
+
+
 def compare(left: Timeline, right: Timeline, dims: Dims, *, phase: str | None = None) -> list[Line]:
     """Where the two differ at their peaks (or at those of one phase), largest difference first.
 
@@ -83,7 +97,7 @@ def compare(left: Timeline, right: Timeline, dims: Dims, *, phase: str | None = 
         counts: Counter[tuple[str, int]] = Counter()
         ops: dict[tuple[str, int], Counter[str]] = {}
         for tensor in live_at(timeline, peak.event):
-            key = (_INDEX.sub(".*", tensor.module), tensor.size.block(dims))
+            key = (plain(tensor.module), tensor.size.block(dims))
             counts[key] += 1
             ops.setdefault(key, Counter())[f"{tensor.category}:{tensor.op}"] += 1
         sides.append((counts, ops))

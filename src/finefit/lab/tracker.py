@@ -266,7 +266,9 @@ class Tracker(TorchDispatchMode):
             thread = self.phase == "backward"  # the engine's device thread has a handle of its own
             if thread not in self._workspaces:
                 self._workspaces.add(thread)
+                self._modules.append("autograd" if thread else "forward")  # it belongs to the thread, not to a module
                 self._allocate(kernels.cublas_workspace(self._arch), "cublas_workspace", assumed=True)
+                self._modules.pop()
 
     def _maybe_in_place(self, event: int, operand: Any, out: torch.Tensor) -> None:
         if torch.is_grad_enabled() or not isinstance(operand, torch.Tensor) or operand._is_view():
