@@ -23,6 +23,8 @@ _SILENT_MODULES = (
 )
 _SILENT_CALLS = ("DataError", "ValueError", "TypeError", "RuntimeError", "AssertionError", "compile", "Typer")
 _SILENT_KEYWORDS = ("help", "metavar", "rich_help_panel", "source")
+_WORD_LISTS = ("_TYPES",)  # dictionaries whose values are names separated by spaces
+_HOLE = re.compile(r"\{[a-z_]+(:[^{}]*)?\}")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
@@ -60,7 +62,8 @@ def _walk(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "message":
         first = node.args[0]  # planner.message: already a template
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
-            yield first.value
+            if _WORD.search(re.sub(r"\{[^}]*\}", "", first.value)):
+                yield first.value
             for child in (*node.args[1:], *node.keywords):
                 yield from _walk(child)
             return
@@ -69,9 +72,16 @@ def _walk(node: ast.AST) -> Iterator[str]:
         if len(_WORD.findall(re.sub(r"\{[^}]*\}", "", text))) >= 2 and " " in text.strip():
             yield text
         return
-    for child in ast.iter_child_nodes(node):
+    children = ast.iter_child_nodes(node)
+    if isinstance(node, ast.AnnAssign) and _is_word_list(node) and isinstance(node.value, ast.Dict):
+        children = iter([key for key in node.value.keys if key])
+    for child in children:
         if not _is_silent(child):
             yield from _walk(child)
+
+
+def _is_word_list(node: ast.AnnAssign) -> bool:
+    return isinstance(node.target, ast.Name) and node.target.id in _WORD_LISTS
 
 
 def _is_silent(node: ast.AST) -> bool:
@@ -91,7 +101,7 @@ def _is_silent(node: ast.AST) -> bool:
 def template(node: ast.AST) -> str | None:
     """The template of a string literal, None for anything else: ``f"no {a.name!r}"`` is ``no {name}``."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return _escaped(node.value)
+        return node.value if _HOLE.search(node.value) else _escaped(node.value)  # holes: filled by str.format
     if not isinstance(node, ast.JoinedStr):
         return None
     names: dict[str, str] = {}

@@ -61,12 +61,12 @@ def time(plan: Plan, page: Page, t: Translator) -> None:
         page.line(t("Unknown: {why}.", why=why), indent=2)
         return
     rows = [[t("one optimizer step"), _seconds(run, t)]]
-    rows.append([t("1,000 samples"), _bound(text.duration(run.hours_per_1000_samples, t), run, t)])
+    rows.append([t("1,000 samples"), bound(text.duration(run.hours_per_1000_samples, t), run, t)])
     if run.hours is None or run.hours_interval is None:
         rows.append([t("the whole run"), t("unknown")])
     else:
         low, high = (text.duration(each, t) for each in run.hours_interval)
-        hours = _bound(text.duration(run.hours, t), run, t)
+        hours = bound(text.duration(run.hours, t), run, t)
         rows.append([t("the whole run"), t("{hours} ({low} to {high})", hours=hours, low=low, high=high)])
     page.table(rows, "ll")
     page.line(t("Length of a row: {rule}.", rule=t.sentence(run.row_rule)), indent=2)
@@ -76,7 +76,7 @@ def time(plan: Plan, page: Page, t: Translator) -> None:
     page.bullets(t.sentence(each) for each in (*run.step.reasons, *run.notes))
 
 
-def _bound(figure: str, run: Run | None, t: Translator) -> str:
+def bound(figure: str, run: Run | None, t: Translator) -> str:
     """A figure that rests on the length of a row, which may be a bound from above."""
     return t("at most {figure}", figure=figure) if run and run.upper_bound else figure
 
@@ -102,7 +102,7 @@ def bill(plan: Plan, page: Page, t: Translator) -> None:
             indent=2,
         )
     if plan.bill_per_1000:
-        cost = _bound(text.money(plan.bill_per_1000, t), plan.run, t)
+        cost = bound(text.money(plan.bill_per_1000, t), plan.run, t)
         page.line(t("1,000 samples: {cost}.", cost=cost), indent=2)
     if plan.bill is None:
         return
@@ -136,6 +136,8 @@ def _amount(item: BillItem, t: Translator) -> str:
 def offers(plan: Plan, page: Page, t: Translator) -> None:
     """Prices by kind, and the cheapest offers."""
     if not plan.prices and not plan.offers:
+        if plan.cluster:
+            page.line(t("No price of {gpu} is known.", gpu=plan.cluster.gpu.name), indent=2)
         return
     page.heading(t("Prices of a GPU-hour: low / median / high"))
     rows = []
@@ -144,7 +146,8 @@ def offers(plan: Plan, page: Page, t: Translator) -> None:
             prices = text.money_range((summary.low, summary.median, summary.high), t)
             days = (plan.as_of - summary.newest).days, (plan.as_of - summary.oldest).days
             said = {"n": summary.offers, "age": f"{days[0]}-{days[1]}" if days[0] != days[1] else str(days[0])}
-            rows.append([text.name(text.KINDS, kind, t), prices, t("{n} offers, {age} days old", **said)])
+            offers = t("1 offer, {age} days old" if summary.offers == 1 else "{n} offers, {age} days old", **said)
+            rows.append([text.name(text.KINDS, kind, t), prices, offers])
     page.table(rows, "lll")
     if not plan.offers:
         return
@@ -155,15 +158,14 @@ def offers(plan: Plan, page: Page, t: Translator) -> None:
         t("GPUs"),
         t("a GPU-hour"),
         t("expected today"),
-        t("age"),
+        t("days old"),
         t("the run") if whole else t("1,000 samples"),
     ]
     page.table([head, *(_offer(offer, whole, t) for offer in plan.offers[:_OFFERS])], "lrrrrr")
 
 
 def _offer(offer: OfferLine, whole: bool, t: Translator) -> list[str]:
-    low, high = (text.money(offer.price * factor, t) for factor in offer.drift)
-    drift = f"{low} - {high}" if low != high else low
+    drift = text.money_range([offer.price * factor for factor in offer.drift], t, mark=" - ")
     who = offer.provider if offer.kind == "on-demand" else f"{offer.provider}, {text.name(text.KINDS, offer.kind, t)}"
     cost = text.money(offer.total if whole else offer.per_1000, t)
-    return [who, str(offer.gpus_billed), text.money(offer.price, t), drift, text.age(offer.age_days, t), cost]
+    return [who, str(offer.gpus_billed), text.money(offer.price, t), drift, str(offer.age_days), cost]

@@ -69,6 +69,7 @@ def _verdict(plan: Plan, page: Page, t: Translator) -> None:
                 speed=text.figures(each.times_speed),
             )
         )
+    _whole_run(plan, page, t)
     for label, limit in ((t("Budget"), plan.budget), (t("Deadline"), plan.deadline)):
         if limit:
             page.line(
@@ -79,6 +80,17 @@ def _verdict(plan: Plan, page: Page, t: Translator) -> None:
                     reason=t.sentence(limit.reason),
                 )
             )
+
+
+def _whole_run(plan: Plan, page: Page, t: Translator) -> None:
+    """Hours and cost in one line: of the run, else of 1,000 samples."""
+    if plan.run is None:
+        return
+    of_run = plan.run.hours is not None
+    hours = text.duration(plan.run.hours if of_run else plan.run.hours_per_1000_samples, t)
+    cost = (plan.bill.total if plan.bill else None) if of_run else plan.bill_per_1000
+    said = {"hours": money_text.bound(hours, plan.run, t), "cost": text.money(cost, t)}
+    page.line(t("The whole run: {hours}, {cost}." if of_run else "1,000 samples: {hours}, {cost}.", **said))
 
 
 def _method_table(table: MethodTable, page: Page, t: Translator) -> None:

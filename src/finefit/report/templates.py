@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from string import Formatter
 
 _FORMATTER = Formatter()
+_LETTERS = 5  # templates with less fixed text, such as "{low} to {high}", would match sentences by accident
 
 
 def holes(template: str) -> tuple[str, ...]:
@@ -39,7 +40,7 @@ class Templates:
     """Finds the template of a sentence; the one with the most fixed text wins."""
 
     def __init__(self, msgids: Iterable[str]) -> None:
-        known = [(msgid, *_pattern(msgid)) for msgid in msgids if holes(msgid)]
+        known = [(msgid, *_pattern(msgid)) for msgid in msgids if holes(msgid) and _letters(msgid) >= _LETTERS]
         known.sort(key=lambda item: (-item[1], item[0]))
         self._known = [(msgid, anchor, pattern) for msgid, _, anchor, pattern in known]
 
@@ -51,6 +52,10 @@ class Templates:
                 if found:
                     return msgid, found.groupdict()
         return None
+
+
+def _letters(msgid: str) -> int:
+    return sum(char.isalpha() for literal, *_ in _FORMATTER.parse(msgid) for char in literal)
 
 
 def _pattern(msgid: str) -> tuple[int, str, re.Pattern[str]]:

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from finefit.report.i18n import Translator
 from finefit.units import Money, gib
-from finefit.workload.sourced import Origin, Source
+from finefit.workload.sourced import Origin
 
 
 def N_(msgid: str) -> str:  # noqa: N802 (gettext's name for "collect it, translate it later")
@@ -109,6 +109,7 @@ FIELDS = {
     "quant.kind": N_("quantisation"),
     "quant.double": N_("double quantisation"),
     "quant.kbit_prepare": N_("other weights to fp32"),
+    "quant.recast": N_("embeddings and head back to 16 bits"),
     "quant.compute_dtype": N_("compute type of 4-bit products"),
     "lora.rank": N_("LoRA rank"),
     "lora.targets": N_("LoRA targets"),
@@ -139,7 +140,6 @@ FIELDS = {
 VALUES = {
     "none": N_("none"),
     "full": N_("full"),
-    "lora": N_("LoRA"),
     "sft": N_("supervised fine-tuning"),
     "pt": N_("pre-training"),
     "unset": N_("not set"),
@@ -200,35 +200,21 @@ def money(amount: Money | None, t: Translator) -> str:
     return t("{amount} CNY" if amount.currency == "CNY" else "{amount} USD", amount=_digits(amount.amount))
 
 
-def money_range(amounts: Iterable[Money | None], t: Translator) -> str:
-    """Amounts of one currency as low / median / high, the currency once."""
-    known = list(amounts)
-    if any(each is None for each in known):
+def money_range(amounts: Iterable[Money | None], t: Translator, *, mark: str = " / ") -> str:
+    """Amounts of one currency as low / median / high, the currency once; one figure where all are the same."""
+    known = [each for each in amounts if each is not None]
+    if not known:
         return t("unknown")
-    figures = " / ".join(_digits(each.amount) for each in known if each)
-    first = known[0]
-    return t("{amount} CNY" if first and first.currency == "CNY" else "{amount} USD", amount=figures)
+    largest = max(abs(each.amount) for each in known)
+    figures = dict.fromkeys(_digits(each.amount, largest) for each in known)
+    shown = mark.join(_digits(each.amount, largest) for each in known) if len(figures) > 1 else next(iter(figures))
+    return t("{amount} CNY" if known[0].currency == "CNY" else "{amount} USD", amount=shown)
 
 
 def percent(share: float) -> str:
     """A share as a percentage, one digit below ten."""
     value = share * 100
     return f"{value:.0f} %" if abs(value) >= 10 or value == 0 else f"{value:.1f} %"
-
-
-def age(days: int, t: Translator) -> str:
-    """How old a price is."""
-    return t("today") if days == 0 else t("{days} days old", days=days)
-
-
-def source(found: Source, t: Translator) -> str:
-    """Where an input comes from: stated train.yaml:12, default llamafactory@0.9.5, derived: the rule."""
-    origin = t(ORIGINS[found.origin])
-    if not found.detail:
-        return origin
-    if found.origin in (Origin.STATED, Origin.DEFAULT):
-        return t("{origin} {detail}", origin=origin, detail=t.sentence(found.detail))
-    return t("{origin}: {detail}", origin=origin, detail=t.sentence(found.detail))
 
 
 def value(found: object, t: Translator) -> str:
@@ -253,6 +239,7 @@ def date(day: dt.date) -> str:
     return day.isoformat()
 
 
-def _digits(amount: Decimal) -> str:
-    """Cents, and two figures of what is below ten cents."""
-    return f"{amount:,.2f}" if abs(amount) >= Decimal("0.1") or not amount else f"{amount:.2g}"
+def _digits(amount: Decimal, largest: Decimal | None = None) -> str:
+    """Cents, or two figures where the largest of the amounts beside it is below ten cents."""
+    cents = abs(amount if largest is None else largest) >= Decimal("0.1") or not amount
+    return f"{amount:,.2f}" if cents else f"{amount:.2g}"

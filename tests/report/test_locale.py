@@ -1,0 +1,94 @@
+"""Every sentence is translated, placeholders match, the compiled catalogue is today's."""
+
+from __future__ import annotations
+
+import pytest
+from scripts import messages
+from scripts._sentences import msgids as written
+
+from finefit.errors import InputError, NotModelled
+from finefit.planner.message import message
+from finefit.report.i18n import DOMAIN, LANGUAGES, LOCALE, Translator, msgids, pick_language
+from finefit.report.templates import holes
+
+OTHERS = [language for language in LANGUAGES if language != "en"]
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_sentence_is_in_the_catalogue_and_nothing_else(language: str) -> None:
+    known = {entry.id for entry in messages.read(language) if entry.id}
+    missing, gone = sorted(set(written()) - known), sorted(known - set(written()))
+    assert (missing, gone) == ([], []), "run make messages, translate the new ones, run it again"
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_sentence_is_translated(language: str) -> None:
+    assert [entry.id for entry in messages.read(language) if entry.id and not str(entry.string).strip()] == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_placeholders_match(language: str) -> None:
+    entries = [entry for entry in messages.read(language) if entry.id]
+    assert entries
+    assert [entry.id for entry in entries if set(holes(entry.id)) != set(holes(str(entry.string)))] == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_the_compiled_catalogue_is_that_of_the_po_file(language: str) -> None:
+    compiled = LOCALE / language / "LC_MESSAGES" / f"{DOMAIN}.mo"
+    assert compiled.read_bytes() == messages.mo(messages.read(language)), "run make messages"
+
+
+def test_msgids_of_a_compiled_catalogue() -> None:
+    found = msgids(LOCALE / "zh" / "LC_MESSAGES" / f"{DOMAIN}.mo")
+    assert set(found) == {entry.id for entry in messages.read("zh") if entry.id}
+
+
+def test_english_says_what_was_written() -> None:
+    t = Translator("en")
+    assert t("{n} h", n=3) == "3 h"
+    assert t.sentence("hours of the run unknown") == "hours of the run unknown"
+    assert t.message(message("{name} on {count} GPUs", name="ZeRO-3", count=2)) == "ZeRO-3 on 2 GPUs"
+
+
+def test_chinese_sentences_with_values() -> None:
+    t = Translator("zh")
+    assert t("One card is enough.") == "单卡够用。"
+    assert t.sentence("at most 11.7 h") == "至多 11.7 小时"
+    assert t.message(message("{name} on {count} GPUs", name="ZeRO-3", count=2)) == "ZeRO-3，2 张 GPU"
+
+
+def test_a_sentence_in_a_sentence_is_translated_too() -> None:
+    said = "LoRA sits on every linear module: PEFT has no default for mpt"
+    assert Translator("zh").sentence(said) == "LoRA 加在所有线性层上：PEFT 对 mpt 没有默认值"
+
+
+def test_unknown_sentences_stay_english() -> None:
+    assert Translator("zh").sentence("a sentence nobody wrote") == "a sentence nobody wrote"
+
+
+def test_errors_in_chinese_keep_place_and_order() -> None:
+    error = NotModelled("PPO training (stage: ppo) is not modelled yet", where="a.yaml:3", fix="plan lora or full")
+    assert Translator("zh").error(error) == "a.yaml:3: PPO 训练（stage: ppo）尚未建模 — 请按 lora 或 full 估算"
+    assert Translator("en").error(error) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("stated", "environ", "language"),
+    [
+        ("zh", {}, "zh"),
+        ("zh-CN", {"LANG": "en_US.UTF-8"}, "zh"),
+        ("en", {"LANG": "zh_CN.UTF-8"}, "en"),
+        (None, {"LANG": "zh_CN.UTF-8"}, "zh"),
+        (None, {"LC_ALL": "C", "LANG": "zh_CN.UTF-8"}, "en"),
+        (None, {"LANG": "de_DE"}, "en"),
+        (None, {}, "en"),
+    ],
+)
+def test_language(stated: str | None, environ: dict[str, str], language: str) -> None:
+    assert pick_language(stated, environ) == language
+
+
+def test_a_language_that_is_not_spoken() -> None:
+    with pytest.raises(InputError, match="write en or zh"):
+        pick_language("fr")
