@@ -48,6 +48,8 @@ def predict(asked: Question, row: Row) -> float:
                 nbytes += _outside(asked, arch)
     except NotModelled as error:
         raise Skip(f"not modelled yet: {error.what}") from error
+    except InputError as error:
+        raise Skip(f"cannot be estimated: {error.what}") from error
     return float(nbytes * asked.summed_over)
 
 

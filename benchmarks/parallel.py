@@ -27,7 +27,7 @@ def sharding_of(row: Mapping[str, str], assumed: list[str]) -> Sharding:
         raise Skip("not modelled yet: a model split over GPUs")
     try:
         gpus = max(1, int(float(row.get("num_gpus", "") or 1)))
-    except ValueError:
+    except (ValueError, OverflowError):
         gpus = 1
     options = row.get("memory_options", "").lower()
     offload = f"{row.get('offload', '').lower()} {low} {options}"

@@ -145,7 +145,7 @@ def _refuse(row: Mapping[str, str]) -> None:
 def _count(row: Mapping[str, str], column: str, default: int | None = None, assumed: list[str] | None = None) -> int:
     try:
         value = int(float(row.get(column, "")))
-    except ValueError:
+    except (ValueError, OverflowError):
         if default is None:
             raise Skip(f"{column} not stated") from None
         if assumed is not None:

@@ -7,6 +7,7 @@ mapping to a recipe (``benchmarks.recipes``) is given the row without them.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,7 @@ def scored(row: Mapping[str, str]) -> Row:
         gib = float(row["value_gib"])
     except ValueError:
         gib = 0.0
-    return Row(inputs(row), gib * GIB if gib > 0 else None, metric)
+    return Row(inputs(row), gib * GIB if 0 < gib < math.inf else None, metric)
 
 
 def select(rows: list[dict[str, str]]) -> Iterator[Row | Skip]:
