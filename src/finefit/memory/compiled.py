@@ -31,19 +31,26 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """Bytes at one set of dimensions: the peak, its point, its parts, and the peak of each phase."""
+    """Bytes at one set of dimensions: the peak, its point, its parts, the peak of each phase, host RAM."""
 
     allocated: int
     point: Point
     parts: Mapping[str, int]
     phases: Mapping[str, int]
+    host: int
 
 
 class Compiled:
     """Evaluates the allocated peak of one structure at any dimensions."""
 
-    def __init__(self, columns: list[tuple[Size, str]], rows: list[dict[int, int]], points: list[Point]) -> None:
-        self.columns, self.points = columns, points
+    def __init__(
+        self,
+        columns: list[tuple[Size, str]],
+        rows: list[dict[int, int]],
+        points: list[Point],
+        host: Mapping[Size, int],
+    ) -> None:
+        self.columns, self.points, self.host = columns, points, host
         self.counts: npt.NDArray[np.float64] = np.zeros((len(rows), len(columns)))
         for index, row in enumerate(rows):
             for column, count in row.items():
@@ -65,7 +72,8 @@ class Compiled:
         sums = np.bincount(self._categories, weights=held, minlength=len(CATEGORIES))
         parts = {name: int(value) for name, value in zip(CATEGORIES, sums, strict=True)}
         phases = {name: int(totals[rows].max()) for name, rows in self._phases.items()}
-        return Evaluated(int(totals[best]), self.points[best], parts, phases)
+        host = sum(count * size.raw(dims) for size, count in self.host.items())
+        return Evaluated(int(totals[best]), self.points[best], parts, phases, host)
 
 
 def compile_timeline(timeline: Timeline) -> Compiled:
@@ -76,6 +84,7 @@ def compile_timeline(timeline: Timeline) -> Compiled:
     ]
     starts = {fold.start: fold for fold in timeline.folds if fold.end > fold.start}
     live: dict[int, int] = {}
+    host: dict[Size, int] = {}  # at its largest when a step ends: nothing there is temporary
     rows: list[dict[int, int]] = []
     points: list[Point] = []
     marks = list(timeline.marks)
@@ -89,6 +98,9 @@ def compile_timeline(timeline: Timeline) -> Compiled:
             points.append(Point(phase, tensor.op, tensor.module))
 
     def apply(item: int, times: int) -> None:
+        tensor = tensors[item if item >= 0 else ~item]
+        if tensor.pool == "host" and item >= 0:
+            host[tensor.size] = host.get(tensor.size, 0) + times
         column = column_of[item if item >= 0 else ~item]
         if column >= 0:
             live[column] = live.get(column, 0) + (times if item >= 0 else -times)
@@ -120,4 +132,4 @@ def compile_timeline(timeline: Timeline) -> Compiled:
         event += 1
     if grew:
         record()
-    return Compiled(list(columns), rows, points)
+    return Compiled(list(columns), rows, points, host)

@@ -11,7 +11,7 @@ from finefit.memory.context import CUBLAS_WORKSPACE, cublas_workspace, cuda_cont
 from finefit.memory.model import play
 from finefit.memory.peak import Peak
 from finefit.memory.timeline import Timeline
-from finefit.step.build import build_step
+from finefit.step.build import build_step, check_length
 from finefit.step.size import Dims
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
@@ -49,6 +49,7 @@ def _compiled(model: Model, structural: Recipe, versions: tuple[tuple[str, str],
 
 def compiled(model: Model, recipe: Recipe) -> Compiled:
     """The compiled form of this structure, cached in the process."""
+    check_length(model, recipe)
     return _compiled(model, structure(recipe), tuple(sorted(recipe.stack.items())))
 
 
@@ -58,6 +59,7 @@ def timeline(model: Model, recipe: Recipe, *, workspace: int = CUBLAS_WORKSPACE)
     Args:
         workspace: bytes of each of the two cuBLAS workspaces (forward and autograd thread).
     """
+    check_length(model, recipe)
     return play(build_step(model, recipe), recipe, first_step=True, workspace=workspace)
 
 
@@ -72,7 +74,7 @@ def estimate(model: Model, recipe: Recipe, *, arch: str | None = None) -> Peak:
     parts = {**out.parts, "workspace": out.parts["workspace"] + held}
     phases = {name: nbytes + (held if name != "load" else 0) for name, nbytes in out.phases.items()}
     point = out.point
-    return Peak(out.allocated + held, point.phase, point.op, point.module, parts, phases)
+    return Peak(out.allocated + held, point.phase, point.op, point.module, parts, phases, host=out.host)
 
 
 def measure(model: Model, recipe: Recipe, *, arch: str | None = None, gpus_per_node: int = 1) -> Peak:

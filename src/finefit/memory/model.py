@@ -242,7 +242,8 @@ class Player:
         for _, block in self.each_block(enumerate(self.step.blocks)):
             for name in block.params:
                 param = self.step.params[name]
-                self.alloc(self.states.weight(param), param.category, "parameter", name)
+                pool = self.states.weights_pool
+                self.alloc(self.states.weight(param), param.category, "parameter", name, pool=pool)
         self.sharding.load()
 
     def allocate_states(self) -> None:
@@ -275,6 +276,9 @@ class Player:
 
     def optimizer_step(self, step: int) -> None:
         self.enter("optimizer", step)
+        sub_group = self.states.sub_group()
+        if sub_group is not None:
+            self.release(self.alloc(sub_group, "workspace", "fp32_gradients"))
         temps = []
         for _, block in self.each_block(enumerate(self.step.blocks)):
             for name in block.params:

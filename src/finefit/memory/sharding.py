@@ -14,9 +14,6 @@ from finefit.step.size import Size
 if TYPE_CHECKING:
     from finefit.memory.model import Player
 
-# DeepSpeed stage3.py: the step's fp32 gradients are made one sub-group of 1e9 elements at a time.
-SUB_GROUP = 1_000_000_000
-
 
 class Sharding:
     """Hooks around the blocks of a step; each does nothing where the scheme needs nothing."""
@@ -115,7 +112,7 @@ class Sharding:
             flat = [player.alloc(player.step.params[n].size, "buffers", "reduce_scatter", n) for n in done]
         for name in done:
             size = player.states.gradient_shard(player.step.params[name])
-            shard = player.alloc(size, "gradients", "reduce_scatter", name)
+            shard = player.alloc(size, "gradients", "reduce_scatter", name, pool=player.states.states_pool)
             player.release(player.param_grads.pop(name))
             if name in player.grad_shards:
                 player.release(shard)  # a later micro-batch: added to the shard that is there

@@ -22,6 +22,9 @@ class States:
         kind = recipe.sharding.kind
         self.shard_weights = kind in ("zero3", "fsdp")
         self.shard_grads = kind in ("zero2", "zero3", "fsdp")
+        # ZeRO-Offload keeps the partition's states and gradients, and with offload_param the weights, in host RAM
+        self.states_pool = "host" if recipe.sharding.offload_optimizer else "device"
+        self.weights_pool = "host" if recipe.sharding.offload_params else "device"
         self.shard_optimizer = kind in ("zero1", "zero2", "zero3", "fsdp")
 
     def weight(self, param: Param) -> Size:
@@ -38,17 +41,17 @@ class States:
             return
         opt = self.recipe.optimizer
         if self.recipe.master_weights:
-            yield "fp32_master", self._state(param, 4), "device"
+            yield "fp32_master", self._state(param, 4), self.states_pool
         if opt.name == "sgd":
             if opt.momentum:
-                yield "momentum_buffer", self._state(param, param.at_rest.bytes), "device"
+                yield "momentum_buffer", self._state(param, param.at_rest.bytes), self.states_pool
             return
         for name in ("exp_avg", "exp_avg_sq"):
             if opt.name == "adamw_8bit":
                 yield from self._eight_bit(param, name)
             else:
                 itemsize = 4 if self.recipe.master_weights else (opt.state_dtype or param.at_rest).bytes
-                pool = "managed" if opt.paged and param.numel >= _MIN_PAGED else "device"
+                pool = "managed" if opt.paged and param.numel >= _MIN_PAGED else self.states_pool
                 yield name, self._state(param, itemsize), pool
 
     def _state(self, param: Param, itemsize: int) -> Size:
@@ -65,13 +68,24 @@ class States:
     def step_temporary(self, param: Param) -> Size | None:
         """Memory held for a parameter while the optimizer steps.
 
-        DeepSpeed: the partition's gradients in fp32 (stage_1_and_2.py step; stage3.py by sub-group).
+        DeepSpeed: the partition's gradients in fp32 (stage_1_and_2.py step; stage 3 see ``sub_group``).
         torch/optim/adamw.py foreach: sqrt(exp_avg_sq) of all parameters at once.
         """
         opt = self.recipe.optimizer
         if param.trainable and self.recipe.master_weights and self.shard_optimizer:
-            return self._state(param, 4)
+            whole = self.states_pool == "device" and self.recipe.sharding.kind != "zero3"
+            return self._state(param, 4) if whole else None
         if not param.trainable or opt.impl != "foreach" or opt.name != "adamw":
             return None
         itemsize = 4 if self.recipe.master_weights else (opt.state_dtype or param.at_rest).bytes
         return self._state(param, itemsize)
+
+    def sub_group(self) -> Size | None:
+        """ZeRO-3 makes the fp32 gradients of one sub-group at a time (DeepSpeed 0.19.8 stage3.py step)."""
+        if self.recipe.sharding.kind != "zero3" or self.states_pool == "host":
+            return None
+        owned = [(block.repeat, self.step.params[name]) for block in self.step.blocks for name in block.params]
+        trained = [(repeat, param) for repeat, param in owned if param.trainable]
+        fixed = sum(repeat * param.numel for repeat, param in trained if not param.symbols)
+        per_rank = sum(repeat * param.numel for repeat, param in trained if param.symbols)
+        return Size(4, 1, (f"subgroup/{fixed}/{per_rank}",))

@@ -223,11 +223,6 @@ def _refuse(model: Model, recipe: Recipe) -> None:
         raise NotModelled(
             f"ALiBi attention is not modelled yet ({model.name})", fix="take a model with rotary positions"
         )
-    if model.position == "learned" and recipe.seq_len > model.max_position > 0:
-        raise InputError(
-            f"{model.name} has positions for {model.max_position} tokens, not for {recipe.seq_len}",
-            fix=f"set the sequence length to at most {model.max_position}",
-        )
     if model.checkpoint_quant:
         what = f"{model.checkpoint_quant} checkpoints are not modelled yet ({model.name})"
         raise NotModelled(what, fix="take the 16-bit checkpoint with quantization_bit 4 or 8")
@@ -235,6 +230,19 @@ def _refuse(model: Model, recipe: Recipe) -> None:
         raise NotModelled(f"{recipe.checkpointing} gradient checkpointing is not modelled yet", fix="use none or full")
     if recipe.compiled:
         raise NotModelled("torch.compile is not modelled yet", fix="leave it out: eager memory is at least as large")
+
+
+def check_length(model: Model, recipe: Recipe) -> None:
+    """A learned position table has no row for a longer sample.
+
+    Raises:
+        InputError: the sequence is longer than the table.
+    """
+    if model.position == "learned" and recipe.seq_len > model.max_position > 0:
+        raise InputError(
+            f"{model.name} has positions for {model.max_position} tokens, not for {recipe.seq_len}",
+            fix=f"set the sequence length to at most {model.max_position}",
+        )
 
 
 def build_step(model: Model, recipe: Recipe, *, folded: bool = False) -> Step:

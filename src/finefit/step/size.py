@@ -41,11 +41,19 @@ SYMBOLS: dict[str, Callable[[Dims], int]] = {
 }
 
 
-def symbol(name: str, dims: Dims) -> int:
-    """Value of a symbol. ``chunk/k`` is Liger's chunk: the next power of two of T/k tokens.
+SUB_GROUP = 1_000_000_000
 
-    linkedin/Liger-Kernel 0.8 ops/fused_linear_cross_entropy.py: k = ceil(V/H).
+
+def symbol(name: str, dims: Dims) -> int:
+    """Value of a symbol; two kinds carry numbers in their names.
+
+    ``chunk/k`` is Liger's chunk, the next power of two of T/k tokens, with k = ceil(V/H)
+    (linkedin/Liger-Kernel 0.8 ops/fused_linear_cross_entropy.py). ``subgroup/p/q`` is ZeRO-3's
+    sub-group: this rank's share of p + q·r elements, at most 1e9 (DeepSpeed 0.19.8 sub_group_size).
     """
+    if name.startswith("subgroup/"):
+        fixed_part, per_rank = (int(x) for x in name[9:].split("/"))
+        return min(-(-(fixed_part + per_rank * dims.r) // dims.n), SUB_GROUP)
     if name.startswith("chunk/"):
         rows = -(-dims.b * dims.s // int(name[6:]))
         return 1 << (rows - 1).bit_length()
