@@ -3,18 +3,23 @@
 Exit codes: 0 it fits or is tight, or no GPU was stated; 1 it does not fit the stated GPUs (with --strict:
 or is tight); 2 wrong input; 3 a needed online source is not reachable; 4 GPUs were stated and the answer is
 undecided; 70 a bug in finefit.
+
+Built on argparse: command-line libraries that check types through pydantic cost more time than the
+whole estimate.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, NoReturn
 
 from finefit import __version__
-from finefit.app import options as o
-from finefit.errors import FinefitError
+from finefit.app import options
+from finefit.errors import FinefitError, InputError
 
 if TYPE_CHECKING:
     from finefit.planner.answer import MemoryAnswer
@@ -23,186 +28,125 @@ if TYPE_CHECKING:
     Answer = MemoryAnswer | Plan | MethodTable | LargestModels
 
 FITS, DOES_NOT_FIT, WRONG_INPUT, UNDECIDED, BUG, INTERRUPTED = 0, 1, 2, 4, 70, 130
-_ISSUES = "the project's issue tracker"
-
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="How big a GPU, for how long, and what will it cost to fine-tune a language model?",
-)
+_CODES = """exit codes: 0 fits, tight or no GPU stated; 1 does not fit the stated GPUs (--strict: or tight);
+2 wrong input; 3 an online source is not reachable; 4 undecided; 70 a bug"""
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"finefit {__version__}")
-        raise typer.Exit()
+class _Parser(ArgumentParser):
+    """Refuses a wrong command line in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message, fix=f"see {self.prog} --help")
 
 
-@app.callback()
-def _main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
-    ] = False,
-) -> None:
-    pass
+def parser() -> ArgumentParser:
+    """The whole command line."""
+    top = _Parser(
+        prog="finefit",
+        description="How big a GPU, for how long, and what will it cost to fine-tune a language model?",
+        epilog=_CODES,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"finefit {__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[Namespace], int], text: str) -> ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text, epilog=_CODES, allow_abbrev=False)
+        made.set_defaults(run=run)
+        return made
+
+    plan = command("plan", _plan, "Does it fit, how long does it take, what does it cost, what should be changed?")
+    plan.add_argument(
+        "source", nargs="?", metavar="CONFIG|MODEL", help="a LLaMA-Factory config, or a model; neither with --gpu alone"
+    )
+    options.add_common(plan)
+    plan.add_argument(
+        "--kinds", metavar="KINDS", default="on-demand", help="on-demand, spot, community, monthly, yearly; bill: first"
+    )
+    plan.add_argument(
+        "--set", action="append", dest="changes", metavar="KEY=VALUE", help="a key of the config with another value"
+    )
+    options.add(plan, options.RUN, "the run")
+    options.add(plan, options.RECIPE, "the recipe, for a model without a config")
+
+    memory = command("memory", _memory, "The memory of a training step on one GPU, from flags alone.")
+    memory.add_argument("model", metavar="MODEL", help="name, config.json or folder of a model")
+    options.add_common(memory)
+    options.add(memory, options.RECIPE, "the recipe")
+
+    command("gpus", _gpus, "The GPUs finefit knows, with the memory torch reports.")
+    command("models", _models, "The models finefit knows by name, and which of them it models.")
+    return top
 
 
-@app.command()
-def plan(
-    source: Annotated[
-        str | None, typer.Argument(metavar="[CONFIG|MODEL]", help="a LLaMA-Factory YAML, or a model")
-    ] = None,
-    gpu: o.Gpu = None,
-    data: Annotated[str | None, typer.Option("--data", metavar="FILE", help="training data to count")] = None,
-    samples: Annotated[int | None, typer.Option("--samples", help="samples of the data")] = None,
-    mean_length: Annotated[float | None, typer.Option("--mean-length", help="mean tokens a sample")] = None,
-    tokens: Annotated[int | None, typer.Option("--tokens", help="tokens of the data")] = None,
-    longest: Annotated[int | None, typer.Option("--longest", help="tokens of the longest sample")] = None,
-    epochs: Annotated[float | None, typer.Option("--epochs", help="passes over the data")] = None,
-    budget: Annotated[str | None, typer.Option("--budget", help="200USD or 1500CNY")] = None,
-    deadline: Annotated[str | None, typer.Option("--deadline", help="24h, 90min, 3d")] = None,
-    kinds: Annotated[
-        str, typer.Option("--kinds", help="on-demand, spot, community, monthly, yearly; the bill takes the first")
-    ] = "on-demand",
-    currency: Annotated[str | None, typer.Option("--currency", help="USD or CNY")] = None,
-    change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a key of the config with another value")
-    ] = None,
-    method: o.Method = None,
-    rank: o.Rank = None,
-    targets: o.Targets = None,
-    batch: o.Batch = None,
-    seq: o.Seq = None,
-    accum: o.Accum = None,
-    precision: o.Precision = None,
-    optimizer: o.Optimizer = None,
-    checkpointing: o.Checkpointing = None,
-    attention: o.Attention = None,
-    quant_bits: o.QuantBits = None,
-    kbit_prepare: o.KbitPrepare = None,
-    loss: o.Loss = None,
-    sharding: o.Sharding = None,
-    padded: o.Padded = None,
-    json: o.Json = False,
-    strict: o.Strict = False,
-    lang: o.Lang = None,
-    as_of: o.AsOf = None,
-) -> None:
-    """Does it fit, how long does it take, what does it cost, what should be changed?"""
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command line; the process's exit code. Every error is one line on stderr."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        stated = parser().parse_args(given or ["--help"])
+        code: int = stated.run(stated)
+        sys.stdout.flush()
+        return code
+    except FinefitError as error:
+        print(f"error: {' '.join(_in_language(error, given).split())}", file=sys.stderr)
+        return error.exit_code
+    except SystemExit as done:  # --help and --version
+        return int(done.code or 0)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FITS
+    except Exception as error:
+        return _bug(error)
+
+
+def _plan(stated: Namespace) -> int:
     from finefit import api
 
+    kinds = tuple(kind.strip() for kind in stated.kinds.split(",") if kind.strip())
+    recipe, run = ({name: getattr(stated, name) for name in table} for table in (options.RECIPE, options.RUN))
     answer = api.plan(
-        source,
-        gpu=gpu,
-        budget=budget,
-        deadline=deadline,
-        kinds=tuple(kind.strip() for kind in kinds.split(",") if kind.strip()),
-        currency=currency,
-        overrides=_overrides(change),
-        as_of=as_of,
-        data=data,
-        samples=samples,
-        mean_length=mean_length,
-        tokens=tokens,
-        longest=longest,
-        epochs=epochs,
-        method=method,
-        rank=rank,
-        targets=targets,
-        batch=batch,
-        seq=seq,
-        accum=accum,
-        precision=precision,
-        optimizer=optimizer,
-        checkpointing=checkpointing,
-        attention=attention,
-        quant_bits=quant_bits,
-        kbit_prepare=kbit_prepare,
-        loss=loss,
-        sharding=sharding,
-        padded=padded,
+        stated.source,
+        gpu=stated.gpu,
+        kinds=kinds,
+        overrides=_overrides(stated.changes),
+        as_of=stated.as_of,
+        **run,
+        **recipe,
     )
-    _show(answer, json, lang)
-    raise typer.Exit(exit_code(answer, strict))
+    return _show(answer, stated)
 
 
-@app.command()
-def memory(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="name, config.json or folder of a model")],
-    gpu: o.Gpu = None,
-    method: o.Method = None,
-    rank: o.Rank = None,
-    targets: o.Targets = None,
-    batch: o.Batch = None,
-    seq: o.Seq = None,
-    accum: o.Accum = None,
-    precision: o.Precision = None,
-    optimizer: o.Optimizer = None,
-    checkpointing: o.Checkpointing = None,
-    attention: o.Attention = None,
-    quant_bits: o.QuantBits = None,
-    kbit_prepare: o.KbitPrepare = None,
-    loss: o.Loss = None,
-    sharding: o.Sharding = None,
-    padded: o.Padded = None,
-    json: o.Json = False,
-    strict: o.Strict = False,
-    lang: o.Lang = None,
-    as_of: o.AsOf = None,
-) -> None:
-    """The memory of a training step on one GPU, from flags alone."""
+def _memory(stated: Namespace) -> int:
     from finefit import api
 
-    answer = api.memory(
-        model,
-        gpu=gpu,
-        as_of=as_of,
-        method=method,
-        rank=rank,
-        targets=targets,
-        batch=batch,
-        seq=seq,
-        accum=accum,
-        precision=precision,
-        optimizer=optimizer,
-        checkpointing=checkpointing,
-        attention=attention,
-        quant_bits=quant_bits,
-        kbit_prepare=kbit_prepare,
-        loss=loss,
-        sharding=sharding,
-        padded=padded,
-    )
-    _show(answer, json, lang)
-    raise typer.Exit(exit_code(answer, strict))
+    recipe = {name: getattr(stated, name) for name in options.RECIPE}
+    return _show(api.memory(stated.model, gpu=stated.gpu, as_of=stated.as_of, **recipe), stated)
 
 
-@app.command()
-def gpus() -> None:
-    """The GPUs finefit knows, with the memory torch reports."""
+def _gpus(stated: Namespace) -> int:
     from finefit.catalog.gpu_table import cards
     from finefit.units import gib
 
     for card in cards():
-        typer.echo(f"{card.gpu.id:<22} {gib(card.gpu.memory):7.2f} GiB  {card.label}")
+        print(f"{card.gpu.id:<24} {gib(card.gpu.memory):7.2f} GiB  {card.label}")
+    return FITS
 
 
-@app.command()
-def models() -> None:
-    """The models finefit knows by name, and whether it models their training."""
+def _models(stated: Namespace) -> int:
     from finefit.catalog.models import entries, find
     from finefit.errors import NotModelled
 
     for entry in entries():
+        size = f"{entry.parameters / 1e9:8.2f} B" if entry.parameters else "         ?"
         try:
             find(entry.name)
-            known = ""
+            print(f"{size}  {entry.name}")
         except NotModelled:
-            known = "  (not modelled yet)"
-        size = f"{entry.parameters / 1e9:8.2f} B" if entry.parameters else "         ?"
-        typer.echo(f"{size}  {entry.name}{known}")
+            print(f"{size}  {entry.name}  (not modelled yet)")
+    return FITS
 
 
 def exit_code(answer: Answer, strict: bool = False) -> int:
@@ -215,22 +159,22 @@ def exit_code(answer: Answer, strict: bool = False) -> int:
     return UNDECIDED if fits.value == "unknown" else FITS
 
 
-def _show(answer: Answer, as_json: bool, lang: str | None) -> None:
-    if as_json:
+def _show(answer: Answer, stated: Namespace) -> int:
+    """Print an answer; its exit code."""
+    if stated.json:
         from finefit.report.json_output import dumps
 
         sys.stdout.write(dumps(answer))
-        return
-    from finefit.report.i18n import pick_language
-    from finefit.report.terminal import draw
+    else:
+        from finefit.report.i18n import pick_language
+        from finefit.report.terminal import draw
 
-    draw(answer, pick_language(lang))
+        draw(answer, pick_language(stated.lang))
+    return exit_code(answer, stated.strict)
 
 
 def _overrides(changes: list[str] | None) -> dict[str, object] | None:
-    """``--set KEY=VALUE`` as the config's own keys; values are read as the tool reads them."""
-    from finefit.errors import InputError
-
+    """``--set KEY=VALUE`` as keys of the config; the values are read as the tool reads them."""
     if not changes:
         return None
     out: dict[str, object] = {}
@@ -242,42 +186,26 @@ def _overrides(changes: list[str] | None) -> dict[str, object] | None:
     return out
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run a command line; the process's exit code. Every error is one line on stderr."""
-    import click
+def _in_language(error: FinefitError, given: list[str]) -> str:
+    """The error in the language asked for, English where that cannot be told."""
+    from finefit.report.i18n import Translator, pick_language
 
+    stated = next((b for a, b in pairwise(given) if a == "--lang"), None)
+    stated = next((a[7:] for a in given if a.startswith("--lang=")), stated)
     try:
-        code = app(args=arguments, prog_name="finefit", standalone_mode=False)
-        return int(code or 0)
-    except FinefitError as error:
-        return _refuse(str(error), error.exit_code)
-    except click.UsageError as error:
-        return _refuse(f"{error.format_message()} — see finefit --help", WRONG_INPUT)
-    except (KeyboardInterrupt, click.Abort):
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        sys.stderr.close()
-        return FITS
-    except Exception as error:
-        return _bug(error)
-
-
-def _refuse(sentence: str, code: int) -> int:
-    print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
-    return code
+        return Translator(pick_language(stated)).error(error)
+    except InputError:
+        return str(error)
 
 
 def _bug(error: Exception) -> int:
-    import os
-
     if os.environ.get("FINEFIT_DEBUG"):
         import traceback
 
         traceback.print_exc()
-    kind = type(error).__name__
     print(
-        f"error: this is a bug in finefit {__version__} ({kind}): please report the command line to {_ISSUES}, "
-        "with the output of FINEFIT_DEBUG=1",
+        f"error: this is a bug in finefit {__version__} ({type(error).__name__}) — please report the command line, "
+        "the config and what FINEFIT_DEBUG=1 prints",
         file=sys.stderr,
     )
     return BUG

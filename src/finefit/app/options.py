@@ -1,31 +1,57 @@
-"""Command-line options that several commands share: one definition each, with its help."""
+"""Command-line options: each defined once, with its help. Values are checked where they are used."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from argparse import ArgumentParser, BooleanOptionalAction
+from typing import Any
 
-import typer
+# Destination → (flag, settings of argparse). The recipe of a model, as ``finefit.api.Flags`` takes it.
+RECIPE: dict[str, tuple[str, dict[str, Any]]] = {
+    "method": ("--method", {"help": "full, lora or qlora"}),
+    "rank": ("--rank", {"type": int, "metavar": "N", "help": "LoRA rank"}),
+    "targets": ("--targets", {"help": "LoRA modules: all-linear, or q_proj,v_proj"}),
+    "batch": ("--batch", {"type": int, "metavar": "N", "help": "samples of a micro-batch on each GPU"}),
+    "seq": ("--seq", {"type": int, "metavar": "N", "help": "tokens of the longest sample"}),
+    "accum": ("--accum", {"type": int, "metavar": "N", "help": "micro-batches an optimizer step"}),
+    "precision": ("--precision", {"help": "bf16, fp16, fp32, bf16-mixed or fp16-mixed"}),
+    "optimizer": ("--optimizer", {"help": "a value of the Trainer's optim, such as paged_adamw_8bit"}),
+    "checkpointing": ("--checkpointing", {"help": "none, full or reentrant"}),
+    "attention": ("--attention", {"help": "eager, sdpa or flash2"}),
+    "quant_bits": ("--quant-bits", {"type": int, "metavar": "N", "help": "4 or 8, for qlora"}),
+    "kbit_prepare": (
+        "--kbit-prepare",
+        {"action": BooleanOptionalAction, "help": "prepare_model_for_kbit_training is called, or not"},
+    ),
+    "loss": ("--loss", {"help": "full, fused_linear (Liger) or chunked"}),
+    "sharding": ("--sharding", {"help": "none, zero1, zero2, zero3 or fsdp"}),
+    "padded": ("--padded", {"action": BooleanOptionalAction, "help": "samples of a batch differ in length, or not"}),
+}
+RUN: dict[str, tuple[str, dict[str, Any]]] = {
+    "epochs": ("--epochs", {"type": float, "metavar": "X", "help": "passes over the data"}),
+    "data": ("--data", {"metavar": "FILE", "help": "training data to count"}),
+    "samples": ("--samples", {"type": int, "metavar": "N", "help": "samples of the data"}),
+    "mean_length": ("--mean-length", {"type": float, "metavar": "X", "help": "mean tokens a sample"}),
+    "tokens": ("--tokens", {"type": int, "metavar": "N", "help": "tokens of the data"}),
+    "longest": ("--longest", {"type": int, "metavar": "N", "help": "tokens of the longest sample"}),
+    "budget": ("--budget", {"help": "200USD or 1500CNY"}),
+    "deadline": ("--deadline", {"help": "24h, 90min, 3d"}),
+    "currency": ("--currency", {"help": "USD or CNY; that of the budget if left out"}),
+}
 
-Gpu = Annotated[str | None, typer.Option("--gpu", metavar="GPU", help='"RTX 4090", "2x RTX 4090", "H100:8"')]
-Method = Annotated[str | None, typer.Option("--method", help="full, lora or qlora")]
-Rank = Annotated[int | None, typer.Option("--rank", help="LoRA rank")]
-Targets = Annotated[str | None, typer.Option("--targets", help="LoRA modules: all-linear or q_proj,v_proj")]
-Batch = Annotated[int | None, typer.Option("--batch", help="samples of a micro-batch on each GPU")]
-Seq = Annotated[int | None, typer.Option("--seq", help="tokens of the longest sample")]
-Accum = Annotated[int | None, typer.Option("--accum", help="micro-batches an optimizer step")]
-Precision = Annotated[str | None, typer.Option("--precision", help="bf16, fp16, fp32, bf16-mixed or fp16-mixed")]
-Optimizer = Annotated[str | None, typer.Option("--optimizer", help="a value of the Trainer's optim")]
-Checkpointing = Annotated[str | None, typer.Option("--checkpointing", help="none, full or reentrant")]
-Attention = Annotated[str | None, typer.Option("--attention", help="eager, sdpa or flash2")]
-QuantBits = Annotated[int | None, typer.Option("--quant-bits", help="4 or 8, for qlora")]
-KbitPrepare = Annotated[
-    bool | None,
-    typer.Option("--kbit-prepare/--no-kbit-prepare", help="prepare_model_for_kbit_training is called"),
-]
-Loss = Annotated[str | None, typer.Option("--loss", help="full, fused_linear (Liger) or chunked")]
-Sharding = Annotated[str | None, typer.Option("--sharding", help="none, zero1, zero2, zero3 or fsdp")]
-Padded = Annotated[bool | None, typer.Option("--padded/--not-padded", help="samples of a batch differ in length")]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON object")]
-Strict = Annotated[bool, typer.Option("--strict", help="exit with 1 where it is tight")]
-Lang = Annotated[str | None, typer.Option("--lang", help="en or zh; that of the environment if left out")]
-AsOf = Annotated[str | None, typer.Option("--as-of", metavar="DATE", help="the day of the answer, today if left out")]
+
+def add(parser: ArgumentParser, table: dict[str, tuple[str, dict[str, Any]]], title: str) -> None:
+    """Add a table of options under a heading of the help; what is left out is None."""
+    group = parser.add_argument_group(title)
+    for name, (flag, settings) in table.items():
+        if "metavar" not in settings and "action" not in settings:
+            settings = {**settings, "metavar": name.upper().rpartition("_")[2]}
+        group.add_argument(flag, dest=name, default=None, **settings)
+
+
+def add_common(parser: ArgumentParser) -> None:
+    """Options of every answer."""
+    parser.add_argument("--gpu", metavar="GPU", help='"RTX 4090", "2x RTX 4090", "H100:8"')
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 where it is tight")
+    parser.add_argument("--lang", metavar="LANG", help="en or zh; that of the environment if left out")
+    parser.add_argument("--as-of", metavar="DATE", help="the day of the answer, today if left out")

@@ -81,8 +81,8 @@ def fused_loss(model: Model, recipe: Recipe) -> Change | None:
         message("Liger kernels on (fused linear cross entropy)"),
         message(
             "{tokens} tokens × {vocab} logits are computed in chunks instead of all at once",
-            tokens=recipe.micro_batch * recipe.seq_len,
-            vocab=model.vocab,
+            tokens=f"{recipe.micro_batch * recipe.seq_len:,}",
+            vocab=f"{model.vocab:,}",
         ),
     )
 
@@ -147,11 +147,11 @@ def shorter(model: Model, recipe: Recipe) -> Change | None:
     half = recipe.seq_len // 2
     if half < _SHORTEST:
         return None
-    what = message("rows of {new} tokens instead of {old}", new=half, old=recipe.seq_len)
+    what = message("rows of {new} tokens instead of {old}", new=f"{half:,}", old=f"{recipe.seq_len:,}")
     risk = (
-        message("packed documents are cut at {new} tokens", new=half)
+        message("packed documents are cut at {new} tokens", new=f"{half:,}")
         if recipe.packing
-        else message("samples longer than {new} tokens are cut: check how many there are", new=half)
+        else message("samples longer than {new} tokens are cut: check how many there are", new=f"{half:,}")
     )
     rule = message("activations and logits grow with the longest sample")
     return Change("shorter", replace(recipe, seq_len=half), what, rule, risk)

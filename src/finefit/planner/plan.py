@@ -54,10 +54,10 @@ class Steps:
         parameters, trained: all parameters, and those the optimizer updates.
         weights_16bit: bytes of all parameters at 2 bytes each: the yardstick.
         weights: bytes of the weights as they lie on one GPU (quantised or sharded where they are), adapters apart.
-        states: bytes held while the optimizer steps: weights, adapters, gradients, optimizer states.
+        states: weights, adapters, gradients and optimizer states together, as they are held while the optimizer steps.
         multiplier: ``states / weights_16bit``.
-        activations: bytes of activations, logits, buffers and workspace at the peak; ``logits`` is their share
-            of logits and loss.
+        activations: bytes of activations, logits, buffers and workspace at the fullest point of forward and
+            backward; ``logits`` is their share of logits and loss.
         tokens: padded tokens of a micro-batch at the longest sample.
         margin: None while no GPU is stated.
     """

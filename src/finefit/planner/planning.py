@@ -16,6 +16,7 @@ from finefit.planner.cards import cards_that_hold
 from finefit.planner.fit import gpus_per_node, margin_of, measured_fit, outside_bytes
 from finefit.planner.market import KEPT, Market, cost_of, market, offer_lines, run_bill
 from finefit.planner.message import Message, message
+from finefit.planner.parts import parts_at
 from finefit.planner.plan import OfferLine, Plan, Remedy, Steps, Verdict
 from finefit.planner.remedies import Situation, remedies
 from finefit.planner.verdict import fewer_cards, judge_cluster, too_large
@@ -85,16 +86,18 @@ def steps_of(model: Model, recipe: Recipe, peak: Peak, cluster: Cluster | None) 
     """The four steps: scale and precision, method, activations at the longest sample, margin."""
     parameters = parameter_count(model)
     trained = lora_parameters(model, recipe.lora) if recipe.lora else parameters
-    parts, states = peak.parts, peak.phases["optimizer"]
+    held = parts_at(model, recipe, ("optimizer",))
+    busy = parts_at(model, recipe, ("forward", "loss", "backward"))
+    states = sum(held[name] for name in ("weights", "adapters", "gradients", "optimizer"))
     return Steps(
         parameters=parameters,
         trained=trained,
         weights_16bit=parameters * _HALF,
-        weights=parts["weights"],
+        weights=held["weights"],
         states=states,
         multiplier=states / (parameters * _HALF),
-        activations=parts["activations"] + parts["logits"] + parts["buffers"] + parts["workspace"],
-        logits=parts["logits"],
+        activations=sum(busy[name] for name in ("activations", "logits", "buffers", "workspace")),
+        logits=busy["logits"],
         tokens=recipe.micro_batch * recipe.seq_len,
         margin=None if cluster is None else margin_of(peak, cluster.gpu.memory),
     )
@@ -144,7 +147,7 @@ def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes) -> Plan:
         bill = run_bill(model, recipe, cluster, run, found.price, wishes.currency)
     helped: tuple[Remedy, ...] = ()
     if stated.fits is not Fits.YES:
-        helped = remedies(Situation(model, recipe, cluster, plan.lengths, stated, found.price))
+        helped = remedies(Situation(model, recipe, cluster, stated, run, found.price))
     return replace(
         plan,
         verdict=judged.verdict,

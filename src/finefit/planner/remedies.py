@@ -15,9 +15,9 @@ from finefit.planner.market import cost_of
 from finefit.planner.message import Message, message
 from finefit.planner.plan import Remedy
 from finefit.planner.verdict import SHARD_COUNTS
-from finefit.speed import Run, run_time
+from finefit.speed import Run, step_time
 from finefit.units import Money
-from finefit.workload import Cluster, Lengths, Model, Recipe
+from finefit.workload import Cluster, Model, Recipe
 
 # A change that saves less of the card than this is not worth a reader's time, unless it suffices.
 _WORTH = 0.01
@@ -26,21 +26,14 @@ _SUFFICES = (Fits.YES, Fits.TIGHT)
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a change is compared with: the run as configured on the stated GPUs."""
+    """What a change is compared with: the run as configured on the stated GPUs, its time where that is known."""
 
     model: Model
     recipe: Recipe
     cluster: Cluster
-    lengths: Lengths
     before: Fit
+    run: Run | None
     price: Price | None
-
-    def run(self, recipe: Recipe, cluster: Cluster) -> Run | None:
-        """Time of a recipe; None where it is not known."""
-        try:
-            return run_time(self.model, recipe, cluster, self.lengths)
-        except NotModelled:
-            return None
 
 
 def remedies(situation: Situation) -> tuple[Remedy, ...]:
@@ -151,12 +144,8 @@ def _evaluate(situation: Situation, changes: list[Change], cluster: Cluster | No
         now = fit(situation.model, after, where)
     except NotModelled:
         return None
-    before = situation.run(situation.recipe, situation.cluster)
-    then = situation.run(after, where)
-    slowdown = None
-    if before is not None and then is not None:
-        slowdown = then.hours_per_1000_samples / before.hours_per_1000_samples - 1
-    money, samples = _money(situation, before, then, where)
+    slowdown = _slowdown(situation, after, where)
+    money, samples = _money(situation, slowdown, where)
     return Remedy(
         kind="+".join(change.kind for change in changes),
         change=_joined([change.what for change in changes]),
@@ -186,16 +175,32 @@ def _joined(messages: list[Message]) -> Message:
     return message(text, **dict(zip(names, messages, strict=True)))
 
 
-def _money(
-    situation: Situation, before: Run | None, after: Run | None, cluster: Cluster
-) -> tuple[Money | None, int | None]:
+def _slowdown(situation: Situation, after: Recipe, cluster: Cluster) -> float | None:
+    """Additional time for the same data, at the same length of a row: padding saved by smaller batches is not counted.
+
+    Packed rows hold more or fewer samples as they grow or shrink, so they are compared by the token.
+    """
+    run = situation.run
+    if run is None:
+        return None
+    row = run.row_tokens
+    short = min(row, after.seq_len)
+    try:
+        then = step_time(situation.model, replace(after, seq_len=short), cluster)
+    except NotModelled:
+        return None
+    rows = after.micro_batch * after.grad_accum * cluster.count
+    each, before = then.seconds / rows, run.step_seconds / run.rows_per_step
+    if after.packing:
+        each, before = each / short, before / row
+    return each / before - 1
+
+
+def _money(situation: Situation, slowdown: float | None, cluster: Cluster) -> tuple[Money | None, int | None]:
     """GPU-hours after less those before, of the whole run where its length is known, else of 1,000 samples."""
-    if before is None or after is None:
+    run = situation.run
+    if run is None or slowdown is None or situation.price is None:
         return None, None
-    whole = before.hours is not None and after.hours is not None
-    hours = [(run.hours if whole else run.hours_per_1000_samples) for run in (before, after)]
-    old = cost_of(hours[0], situation.cluster.count, situation.price)
-    new = cost_of(hours[1], cluster.count, situation.price)
-    if old is None or new is None:
-        return None, None
-    return Money(new.amount - old.amount, new.currency, new.as_of), None if whole else 1000
+    hours = run.hours_per_1000_samples if run.hours is None else run.hours
+    more = hours * ((1 + slowdown) * cluster.count - situation.cluster.count)
+    return cost_of(more, 1, situation.price), 1000 if run.hours is None else None

@@ -63,7 +63,8 @@ def too_large(found: Fit, usable: int) -> Part | None:
     """What does not fit: the states by themselves, or what the batch and its length add."""
     if found.fits is not Fits.NO:
         return None
-    return Part.STATES if found.peak.phases["optimizer"] + found.outside > usable else Part.ACTIVATIONS
+    held = max(found.peak.phases["load"], found.peak.phases["optimizer"])
+    return Part.STATES if held + found.outside > usable else Part.ACTIVATIONS
 
 
 def fewer_cards(model: Model, recipe: Recipe, cluster: Cluster, lengths: Lengths) -> FewerCards | None:
