@@ -14,15 +14,15 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "finefit"
 MARKERS = ("t", "N_")
-_PACKAGES = ("api.py", "app", "catalog", "cost", "formats", "memory", "planner", "resolve", "speed", "units.py")
+_PACKAGES = ("api.py", "catalog", "cost", "formats", "memory", "planner", "resolve", "speed", "units.py")
 _SILENT_MODULES = (
     "memory/context.py",  # sources of constants
     "memory/allocator.py",  # misuse by a programmer
     "catalog/_tables.py",  # damaged package data
     "catalog/offer_table.py",
 )
-_SILENT_CALLS = ("DataError", "ValueError", "TypeError", "RuntimeError", "AssertionError", "compile", "Typer")
-_SILENT_KEYWORDS = ("help", "metavar", "rich_help_panel", "source")
+_SILENT_CALLS = ("DataError", "ValueError", "TypeError", "RuntimeError", "AssertionError", "compile")
+_SILENT_KEYWORDS = ("source",)
 _WORD_LISTS = ("_TYPES",)  # dictionaries whose values are names separated by spaces
 _HOLE = re.compile(r"\{[a-z_]+(:[^{}]*)?\}")
 _WORD = re.compile(r"[A-Za-z]{2,}")
@@ -53,9 +53,12 @@ def _marked(tree: ast.AST) -> Iterator[str]:
 
 
 def _sentences(tree: ast.Module, module: str) -> Iterator[str]:
-    if module.partition("/")[0] not in _PACKAGES or module in _SILENT_MODULES:
-        return
-    yield from _walk(tree)
+    if module.startswith("app/"):  # its other texts are the help of the command line
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("Error"):
+                yield from _walk(node)
+    elif module.partition("/")[0] in _PACKAGES and module not in _SILENT_MODULES:
+        yield from _walk(tree)
 
 
 def _walk(node: ast.AST) -> Iterator[str]:

@@ -36,7 +36,9 @@ def read(language: str) -> Catalog:
 def merged(language: str) -> Catalog:
     """Today's msgids with the translations that exist."""
     old = read(language)
-    new = Catalog(language, DOMAIN, project=DOMAIN, version="", charset="utf-8", fuzzy=False)
+    new = Catalog(
+        language, DOMAIN, project=DOMAIN, version="1", msgid_bugs_address="none", charset="utf-8", fuzzy=False
+    )
     new.creation_date = new.revision_date = _DATE
     new.last_translator = new.language_team = "finefit"
     new.copyright_holder = "the finefit authors"

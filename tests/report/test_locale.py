@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gettext
+
 import pytest
 from scripts import messages
 from scripts._sentences import msgids as written
@@ -35,8 +37,9 @@ def test_placeholders_match(language: str) -> None:
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_the_compiled_catalogue_is_that_of_the_po_file(language: str) -> None:
-    compiled = LOCALE / language / "LC_MESSAGES" / f"{DOMAIN}.mo"
-    assert compiled.read_bytes() == messages.mo(messages.read(language)), "run make messages"
+    compiled = gettext.translation(DOMAIN, LOCALE, [language])
+    entries = [entry for entry in messages.read(language) if entry.id]
+    assert [entry.id for entry in entries if compiled.gettext(entry.id) != entry.string] == [], "run make messages"
 
 
 def test_msgids_of_a_compiled_catalogue() -> None:
@@ -65,6 +68,11 @@ def test_a_sentence_in_a_sentence_is_translated_too() -> None:
 
 def test_unknown_sentences_stay_english() -> None:
     assert Translator("zh").sentence("a sentence nobody wrote") == "a sentence nobody wrote"
+
+
+def test_an_empty_value_stays_empty() -> None:
+    assert Translator("zh").sentence("") == ""
+    assert Translator("zh").sentence("give the path of its config.json") == "给出它的 config.json 路径"
 
 
 def test_errors_in_chinese_keep_place_and_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 from collections.abc import Callable
@@ -45,7 +46,7 @@ def test_the_verdict_comes_first() -> None:
     lines = render(answers.plan()).splitlines()
     assert lines[0] == "meta-llama/Meta-Llama-3-8B · QLoRA · 2 x Card X"
     assert lines[1] == "Fits. One card is enough."
-    assert lines[2] == "Each GPU needs 14.00 GiB to 16.00 GiB of the 23.00 GiB it has."
+    assert lines[2] == "Each GPU needs 14.00 GiB to 16.00 GiB and has 23.00 GiB."
     assert "1 of the 2 GPUs would do: 2 times the price an hour for 1.8 times the speed." in lines
     assert "The whole run: at most 9.03 h, 9.00 USD." in lines
 
@@ -113,7 +114,9 @@ def test_without_a_gpu_nothing_is_assumed() -> None:
     report = render(answers.without_gpu())
     assert "No GPU was stated: memory and the cards that hold it." in report
     assert re.search(r"fits +1 x Card X +7\.00 GiB +30 min +0\.25 USD", report)
-    assert re.search(r"tight +2 x Card X +7\.00 GiB +unknown +unknown", report)
+    assert "1 more hold it; --json lists them all." in report
+    unpriced = dataclasses.replace(answers.without_gpu(), cards=answers.without_gpu().cards[1:])
+    assert re.search(r"tight +2 x Card X +7\.00 GiB +unknown +unknown", render(unpriced))
     assert "\nTime\n" not in report
     assert "\nCost\n" not in report
 

@@ -71,7 +71,7 @@ class Translator:
         return f"{place}{self.sentence(error.what)}{cure}"
 
     def _text(self, msgid: str) -> str:
-        return self._catalogue.gettext(msgid) if self._catalogue else msgid
+        return self._catalogue.gettext(msgid) if self._catalogue and msgid else msgid  # "" is the header's msgid
 
     def _sentence(self, english: str, depth: int) -> str:
         whole = self._text(english)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from finefit.memory.peak import Peak
     from finefit.planner.plan import Plan
 
+_CARDS = 16  # rows that a reader takes in
 STYLES = {"yes": "good", "tight": "warn", "no": "bad", "unknown": "bold"}
 
 
@@ -34,7 +35,7 @@ def memory(answer: MemoryAnswer, page: Page, t: Translator) -> None:
         need = {"low": text.size(margin.low, t), "high": text.size(margin.high, t)}
         page.line(
             t(
-                "{fits}: each GPU needs {low} to {high} of the {usable} it has.",
+                "{fits}: each GPU needs {low} to {high} and has {usable}.",
                 fits=t(text.FITS[answer.fits]).capitalize(),
                 usable=text.size(margin.usable, t),
                 **need,
@@ -125,12 +126,14 @@ def peak(found: Peak, context: int, page: Page, t: Translator) -> None:
 
 
 def cards(plan: Plan, page: Page, t: Translator) -> None:
-    """Cards that hold the run, where no GPU was stated."""
-    if not plan.cards:
+    """Cards that hold the run, where no GPU was stated: those that can be rented at a known price, if any."""
+    priced = [card for card in plan.cards if card.price]
+    shown = (priced or list(plan.cards))[:_CARDS]
+    if not shown:
         return
     page.heading(t("Cards that hold it"))
     rows = [["", t("card"), t("left"), t("1,000 samples"), t("cost")]]
-    for card in plan.cards:
+    for card in shown:
         rows.append(
             [
                 t(text.FITS[card.fits]),
@@ -141,3 +144,6 @@ def cards(plan: Plan, page: Page, t: Translator) -> None:
             ]
         )
     page.table(rows, "llrrr", most=40)
+    rest = len(plan.cards) - len(shown)
+    if rest:
+        page.line(t("{count} more hold it; --json lists them all.", count=rest), indent=2)

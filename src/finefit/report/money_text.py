@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from finefit.cost import BillItem, Span
 from finefit.planner.answer import Fits
 from finefit.planner.plan import OfferLine, Plan, Remedy
@@ -33,9 +35,8 @@ def _effect(remedy: Remedy, t: Translator) -> str:
     else:
         said = [t("takes {size} more", size=text.size(-remedy.saved_bytes, t))]
     if remedy.slowdown is not None:
-        slower = remedy.slowdown >= 0
-        said.append(t("{share} slower" if slower else "{share} faster", share=text.percent(abs(remedy.slowdown))))
-    if remedy.money is not None:
+        said.append(_speed(remedy.slowdown, t))
+    if remedy.money is not None and abs(remedy.money.amount) >= Decimal("0.01"):
         extra = text.money(remedy.money, t)
         extra = extra if remedy.money.amount < 0 else f"+{extra}"
         per = t("{money} for {samples} samples", money=extra, samples=text.count(remedy.money_samples or 0))
@@ -48,6 +49,12 @@ def _effect(remedy: Remedy, t: Translator) -> str:
         Fits.UNKNOWN: t("then needs {size}", size=need),
     }
     return t("{effects}.", effects=t(", ").join([*said, then[remedy.fits]]))
+
+
+def _speed(slowdown: float, t: Translator) -> str:
+    if abs(slowdown) < 0.005:
+        return t("as fast")
+    return t("{share} slower" if slowdown > 0 else "{share} faster", share=text.percent(abs(slowdown)))
 
 
 def time(plan: Plan, page: Page, t: Translator) -> None:

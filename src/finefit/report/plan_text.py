@@ -53,7 +53,7 @@ def _verdict(plan: Plan, page: Page, t: Translator) -> None:
             "high": text.size(margin.high, t),
             "usable": text.size(margin.usable, t),
         }
-        page.line(t("Each GPU needs {low} to {high} of the {usable} it has.", **need))
+        page.line(t("Each GPU needs {low} to {high} and has {usable}.", **need))
     if plan.too_large and plan.fits is not Fits.YES:
         page.line(t(text.TOO_LARGE[plan.too_large]))
     if plan.shard_count:
