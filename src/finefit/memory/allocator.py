@@ -12,7 +12,7 @@ from itertools import accumulate
 from finefit.errors import InputError
 from finefit.memory.segments import LARGE_SEGMENT, ROUND_LARGE, Allocator, Block, OutOfMemoryError
 from finefit.memory.timeline import Timeline
-from finefit.step.size import BLOCK, Dims, Size
+from finefit.step.size import BLOCK, Dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +111,20 @@ def _requests(timeline: Timeline, dims: Dims, lengths: Sequence[int]) -> list[_R
     points = [replace(dims, s=s) for s in lengths] + [dims]
     requests: list[_Request] = []
     for number, point in enumerate(points):
-        blocks: dict[Size, int] = {}
+        known: dict[tuple[int, int, tuple[str, ...], bool], int] = {}  # plain tuples hash faster than sizes
+        taken: list[tuple[int, int, bool]] = []
+        for tensor in timeline.tensors:
+            size = tensor.size
+            key = (size.itemsize, size.numel, size.symbols, size.sharded)
+            blocks = known.get(key)
+            if blocks is None:
+                blocks = known[key] = size.block(point) // BLOCK
+            held = tensor.pool in ("device", "outside")
+            taken.append((blocks if held else 0, tensor.stream, tensor.pool == "outside"))
         for event in timeline.events[start if number else 0 :]:
-            tensor = timeline.tensors[event if event >= 0 else ~event]
-            if tensor.pool not in ("device", "outside"):
-                continue
-            size = blocks.get(tensor.size)
-            if size is None:
-                size = blocks[tensor.size] = tensor.size.block(point) // BLOCK
-            if size:
-                requests.append((event, size, tensor.stream, tensor.pool == "outside"))
+            count, stream, outside = taken[event if event >= 0 else ~event]
+            if count:
+                requests.append((event, count, stream, outside))
     return requests
 
 
