@@ -4,20 +4,26 @@ For one structure (model, recipe, stack) the order of events does not depend on 
 the rank or the number of ranks; only the sizes do. So the allocated peak is the largest row of
 ``counts @ sizes(dims)``, exact in float64 below 2**53 bytes.
 
+One set of dimensions is evaluated in plain integers, row by row as changes from the row before: about as
+fast as the matrix product and much faster than importing numpy for it. ``counts`` is for many sets at once.
+
 Rows kept: points after which something is freed. A point followed by another allocation is
 dominated by the next one, so leaving it out is exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from finefit.memory.timeline import CATEGORIES, Timeline
 from finefit.step.size import Dims, Size
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +56,61 @@ class Compiled:
         points: list[Point],
         host: Mapping[Size, int],
     ) -> None:
-        self.columns, self.points, self.host = columns, points, host
-        self.counts: npt.NDArray[np.float64] = np.zeros((len(rows), len(columns)))
-        for index, row in enumerate(rows):
-            for column, count in row.items():
-                self.counts[index, column] = count
-        self._categories = np.array([CATEGORIES.index(category) for _, category in columns])
-        names = sorted({p.phase for p in points})
-        self._phases = {name: [i for i, p in enumerate(points) if p.phase == name] for name in names}
+        self.columns, self.points, self.host, self._rows = columns, points, host, rows
+        self._changes: list[list[tuple[int, int]]] = []
+        before: dict[int, int] = {}
+        for row in rows:
+            touched = dict.fromkeys((*before, *row))
+            pairs = ((column, row.get(column, 0) - before.get(column, 0)) for column in touched)
+            self._changes.append([(column, change) for column, change in pairs if change])
+            before = row
 
-    def sizes(self, dims: Dims) -> npt.NDArray[np.float64]:
+    @cached_property
+    def counts(self) -> npt.NDArray[np.float64]:
+        """Live tensors, a row a program point and a column a size: ``counts @ sizes`` are bytes."""
+        import numpy as np
+
+        counts = np.zeros((len(self._rows), len(self.columns)))
+        for index, row in enumerate(self._rows):
+            counts[index, list(row)] = list(row.values())
+        return counts
+
+    def sizes(self, dims: Dims) -> list[int]:
         """Bytes of each column in 512-byte blocks."""
-        return np.array([size.block(dims) for size, _ in self.columns], dtype=np.float64)
+        return [size.block(dims) for size, _ in self.columns]
 
     def evaluate(self, dims: Dims) -> Evaluated:
         """Peak and breakdown at ``dims``."""
         sizes = self.sizes(dims)
-        totals = self.counts @ sizes
-        best = int(totals.argmax())
-        held = self.counts[best] * sizes
-        sums = np.bincount(self._categories, weights=held, minlength=len(CATEGORIES))
-        parts = {name: int(value) for name, value in zip(CATEGORIES, sums, strict=True)}
-        phases = {name: int(totals[rows].max()) for name, rows in self._phases.items()}
+        best, highest, phases = 0, -1, dict.fromkeys(sorted({p.phase for p in self.points}), 0)
+        for index, total in enumerate(self._totals(sizes)):
+            if total > highest:
+                best, highest = index, total
+            phase = self.points[index].phase
+            if total > phases[phase]:
+                phases[phase] = total
         host = sum(count * size.raw(dims) for size, count in self.host.items())
-        return Evaluated(int(totals[best]), self.points[best], parts, phases, host)
+        return Evaluated(highest, self.points[best], self._parts(best, sizes), phases, host)
+
+    def parts_in(self, phases: Collection[str], dims: Dims) -> Mapping[str, int]:
+        """Bytes by category where the given phases hold most."""
+        sizes = self.sizes(dims)
+        totals = list(self._totals(sizes))
+        rows = [index for index, point in enumerate(self.points) if point.phase in phases]
+        return self._parts(max(rows, key=totals.__getitem__), sizes)
+
+    def _totals(self, sizes: list[int]) -> Iterator[int]:
+        total = 0
+        for changes in self._changes:
+            for column, change in changes:
+                total += change * sizes[column]
+            yield total
+
+    def _parts(self, row: int, sizes: list[int]) -> Mapping[str, int]:
+        parts = dict.fromkeys(CATEGORIES, 0)
+        for column, count in self._rows[row].items():
+            parts[self.columns[column][1]] += count * sizes[column]
+        return parts
 
 
 def compile_timeline(timeline: Timeline) -> Compiled:
