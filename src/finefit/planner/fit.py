@@ -28,12 +28,14 @@ class Fit:
         peak: tensor bytes at the peak; no replayed figures.
         outside: bytes outside the allocator.
         high: upper end of the bracket; None where the lower end is beyond the card already.
+        reserved: bytes the allocator holds, None where it was not replayed.
     """
 
     fits: Fits
     peak: Peak
     outside: int
     high: int | None
+    reserved: int | None = None
 
     @property
     def low(self) -> int:
@@ -91,12 +93,12 @@ def fit(model: Model, recipe: Recipe, cluster: Cluster) -> Fit:
     outside = outside_bytes(arch, gpus_per_node(cluster))
     if peak.allocated + outside > usable:
         return Fit(Fits.NO, peak, outside, None)
-    high = reserved_bytes(model, recipe, arch) + outside
-    fits = judge(peak.allocated + outside, high, usable)
-    if fits is Fits.TIGHT:
-        events = _timeline(model, structure(recipe), cublas_workspace(arch))
-        fits = Fits.TIGHT if replay(events, dims_of(recipe), capacity=usable - outside).ok else Fits.NO
-    return Fit(fits, peak, outside, high)
+    events, dims = _timeline(model, structure(recipe), cublas_workspace(arch)), dims_of(recipe)
+    reserved = replay(events, dims).reserved
+    fits = judge(peak.allocated + outside, reserved + outside, usable)
+    if fits is Fits.TIGHT and not replay(events, dims, capacity=usable - outside).ok:
+        fits = Fits.NO
+    return Fit(fits, peak, outside, reserved + outside, reserved)
 
 
 @lru_cache(maxsize=16)

@@ -24,12 +24,16 @@ def memory_answer(resolved: Resolved, cluster: Cluster | None, as_of: dt.date) -
     """
     work = resolved.workload(cluster)
     arch = cluster.gpu.arch if cluster else None
-    peak = estimate(work.model, work.recipe, arch=arch)
     outside = outside_bytes(arch, gpus_per_node(cluster))
-    reserved = reserved_bytes(work.model, work.recipe, arch)
-    fits, margin = Fits.UNKNOWN, None
+    fits, margin, reserved = Fits.UNKNOWN, None, None
+    if cluster is None:
+        peak = estimate(work.model, work.recipe)
+    else:
+        found = fit(work.model, work.recipe, cluster)
+        fits, peak, reserved = found.fits, found.peak, found.reserved
+    if reserved is None:
+        reserved = reserved_bytes(work.model, work.recipe, arch)
     if cluster is not None:
-        fits = fit(work.model, work.recipe, cluster).fits
         margin = Margin(cluster.gpu.memory, peak.allocated + outside, reserved + outside)
     return MemoryAnswer(
         model=work.model,

@@ -165,7 +165,7 @@ def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes) -> Plan:
         bill_per_1000=cost_of(run.hours_per_1000_samples if run else None, cluster.count, found.price),
         budget=_budget(bill, wishes, cluster, found.price),
         deadline=_deadline(run, wishes),
-        notes=_notes(found, run, wishes),
+        notes=_notes(found, run, wishes, plan),
         assumptions=(*plan.assumptions, KEPT) if bill is not None else plan.assumptions,
     )
 
@@ -194,8 +194,13 @@ def _deadline(run: Run | None, wishes: Wishes) -> Limit | None:
     return within_deadline(hours, wishes.deadline_seconds)
 
 
-def _notes(found: Market, run: Run | None, wishes: Wishes) -> tuple[Message, ...]:
+def _notes(found: Market, run: Run | None, wishes: Wishes, plan: Plan) -> tuple[Message, ...]:
     notes = []
+    samples, cap = plan.lengths.samples, plan.recipe.max_samples
+    if samples is not None and cap is not None and cap < samples:
+        notes.append(
+            message("max_samples takes {cap} of the {samples} samples", cap=f"{cap:,}", samples=f"{samples:,}")
+        )
     if found.price is None:
         notes.append(message("no published {kinds} price of this card is known", kinds=" or ".join(wishes.kinds)))
     if run is not None and run.upper_bound:

@@ -26,7 +26,7 @@ from finefit.workload.parameters import parameter_count, quantised_numel
 LENGTHS = (1024, 2048, 4096)
 RANK = 16  # between PEFT's default of 8 and the 64 of the QLoRA paper; adapters are a percent of the weights
 _LENGTH = 2048  # of the models a card trains
-_EACH = 3  # models shown for a method
+_EACH = 2  # models shown for a method: each takes a replay of its whole step
 
 # The workload of one method at one length, with the user's other flags.
 Resolver = Callable[[str, int], Resolved]
@@ -136,8 +136,8 @@ def _largest(models: list[tuple[int, Model]], method: str, cluster: Cluster) -> 
             continue
         margin = Margin(cluster.gpu.memory, found.low, found.high)
         yield LargestModel(method, model.name, parameters, found.fits, margin)
-        shown += found.fits is Fits.YES
-        if shown == _EACH:
+        shown += 1
+        if shown >= _EACH and found.fits is Fits.YES:
             return
 
 
