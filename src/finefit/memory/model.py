@@ -36,7 +36,7 @@ class Player:
         self.grads: dict[int, int] = {}  # value -> tensor of its gradient
         self.param_grads: dict[str, int] = {}
         self.grad_shards: dict[str, int] = {}  # this rank's part of reduced gradients
-        self.pending: dict[str, int] = {}  # gradient of a tied weight waiting for its second use
+        self.pending: dict[str, tuple[int, str]] = {}  # gradient of a tied weight waiting for its second use
         self.category: dict[int, str] = {}
         self.uses: dict[str, int] = {}
         for block in self.step.blocks:
@@ -90,7 +90,10 @@ class Player:
             self.kept[number, -1] = [self.hold(self.where[value]) for value in block.entries]
         for position, item in enumerate(block.program):
             if isinstance(item, Drop):
+                start = len(self.events)
                 self.drop(item.value)
+                if item.owner is not None and self.step.blocks[item.owner].repeat > 1:
+                    self.folds.append(Fold(start, len(self.events), self.step.blocks[item.owner].repeat))
             else:
                 self.run(item)
                 if saving:
@@ -209,15 +212,17 @@ class Player:
         self.release(tensor)
 
     def accumulate_parameter(self, name: str, tensor: int, op: Op) -> None:
-        if self.uses[name] > 1:  # tied weight: both gradients meet in one buffer, out of place
+        if self.uses[name] > 1:  # tied weight: both gradients meet in one buffer
             if name not in self.pending:
-                self.pending[name] = tensor
+                self.pending[name] = (tensor, op.name)
                 return
-            first = self.pending.pop(name)
-            total = self.alloc(self.step.params[name].size, "gradients", "add", op.module)
-            self.release(first)
+            first, maker = self.pending.pop(name)
+            if maker in ("mm", "addmm"):  # the head's is a transposed view, so the sum is out of place
+                total = self.alloc(self.step.params[name].size, "gradients", "add", op.module)
+                self.release(first)
+                first = total
             self.release(tensor)
-            tensor = total
+            tensor = first
         if name in self.param_grads:
             self.release(tensor)  # added in place
         else:
@@ -282,7 +287,10 @@ class Player:
         temps = []
         for _, block in self.each_block(enumerate(self.step.blocks)):
             for name in block.params:
-                size = self.states.step_temporary(self.step.params[name])
+                param = self.step.params[name]
+                size, pair = self.states.step_temporary(param), self.states.loop_temporary(param)
+                if pair is not None:
+                    self.release_all([self.alloc(pair, "workspace", "adamw", name) for _ in range(2)])
                 if size is not None:
                     temps.append(self.alloc(size, "workspace", "foreach", name))
         by_block = iter(temps)

@@ -80,6 +80,13 @@ class States:
         itemsize = 4 if self.recipe.master_weights else (opt.state_dtype or param.at_rest).bytes
         return self._state(param, itemsize)
 
+    def loop_temporary(self, param: Param) -> Size | None:
+        """torch/optim/adamw.py single-tensor loop: sqrt and its quotient, one parameter at a time."""
+        opt = self.recipe.optimizer
+        if not param.trainable or opt.impl != "loop" or opt.name != "adamw":
+            return None
+        return self._state(param, (opt.state_dtype or param.at_rest).bytes)
+
     def sub_group(self) -> Size | None:
         """ZeRO-3 makes the fp32 gradients of one sub-group at a time (DeepSpeed 0.19.8 stage3.py step)."""
         if self.recipe.sharding.kind != "zero3" or self.states_pool == "host":

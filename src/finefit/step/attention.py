@@ -10,6 +10,7 @@ from finefit.step.net import Net
 from finefit.step.ops import Flops
 from finefit.step.size import Size
 from finefit.step.tape import TOKENS, Ref
+from finefit.step.versions import hands_over_groups
 from finefit.workload.dtypes import DType
 
 SCORES = ("b", "s", "s")
@@ -70,7 +71,7 @@ def flash(net: Net, query: Ref, key: Ref, value: Ref, dropout: float = 0.0) -> R
     model, half = net.model, query.dtype
     heads, d32 = model.heads, -(-model.head_dim // 32) * 32
     inner = [Size(4, heads * d32, ("b", "s128")), Size(4, heads, ("b", "s128"))]
-    if model.kv_heads != heads:
+    if key.numel != query.numel:
         inner += [Size(half.bytes, heads * model.head_dim, TOKENS)] * 2
     lse = net.tape.op("logsumexp", [], heads, DType.FP32, needs_grad=False)
     return net.tape.op(
@@ -100,20 +101,47 @@ def efficient(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None) -> R
     )
 
 
-def sdpa(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: float) -> Ref:
-    """``sdpa_attention_forward``: flash without a mask; with one, keys and values are expanded first.
+def math(net: Net, query: Ref, key: Ref, value: Ref) -> Ref:
+    """The composite kernel (aten/native/transformers/attention.cpp): scores of b·A·s² elements.
 
-    A boolean mask becomes an additive one in the compute dtype, once a layer, and is saved.
+    Inside ``_safe_softmax``: a boolean of the scores' shape and the selected result.
+    """
+    tape, heads, dtype = net.tape, net.model.heads, query.dtype
+    query = net.scale(query)
+    key, value = net.scale(repeat_kv(net, key)), repeat_kv(net, value)
+    scores = tape.op("bmm", [query, key], heads, dtype, symbols=SCORES, saves=[query, key], flops=_half_flops(net))
+    inner = (Size(1, heads, SCORES), Size(dtype.bytes, heads, SCORES))
+    weights = tape.op("safe_softmax", [scores], heads, dtype, symbols=SCORES, save_out=True, temps=inner)
+    del scores
+    return tape.op("bmm", [weights, value], net.model.q_width, dtype, saves=[weights, value], flops=_half_flops(net))
+
+
+def sdpa(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: float) -> Ref:
+    """``sdpa_attention_forward`` and the kernel CUDA chooses for it.
+
+    Half precision without a mask: flash. With a mask keys and values are expanded to all heads first, and
+    a boolean mask becomes an additive one in the compute dtype, once a layer, and is saved. fp32 has no
+    flash kernel, and the memory-efficient one takes no grouped heads, so those fall to the math kernel.
     """
     if net.autocast is not None:  # on autocast's cast list
         query, key, value = (net.cast(x, net.autocast) for x in (query, key, value))
-    if query.dtype == DType.FP32 or net.model.head_dim > 256 or mask is not None:
-        key, value = repeat_kv(net, key), repeat_kv(net, value)
-        additive = None
-        if mask is not None:
-            additive = net.tape.op("where", [mask], 1, query.dtype, symbols=SCORES, needs_grad=False)
-        return efficient(net, query, key, value, additive)
-    return flash(net, query, key, value, dropout)
+    grouped = net.model.heads != net.model.kv_heads
+    if mask is None and query.dtype != DType.FP32 and net.model.head_dim <= 256:
+        if not hands_over_groups(net.recipe.stack.get("transformers")):
+            key, value = repeat_kv(net, key), repeat_kv(net, value)
+        return flash(net, query, key, value, dropout)
+    if mask is None and grouped and hands_over_groups(net.recipe.stack.get("transformers")):
+        return math(net, query, key, value)
+    key, value = repeat_kv(net, key), repeat_kv(net, value)
+    additive = None
+    if mask is not None:
+        additive = net.tape.op("where", [mask], 1, query.dtype, symbols=SCORES, needs_grad=False)
+    return efficient(net, query, key, value, additive)
+
+
+def _half_flops(net: Net) -> Flops:
+    """One of the two products of the scores."""
+    return Flops("attention", net.model.q_width, SCORES)
 
 
 def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: float, softcap: bool = False) -> Ref:
@@ -128,7 +156,7 @@ def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout:
         half,
         symbols=SCORES,
         saves=[query, key],
-        flops=Flops("attention", net.model.q_width, SCORES),
+        flops=_half_flops(net),
     )
     scores = net.scale(scores)
     if softcap:
@@ -148,6 +176,6 @@ def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout:
         net.model.q_width,
         half,
         saves=[weights, value],
-        flops=Flops("attention", net.model.q_width, SCORES),
+        flops=_half_flops(net),
     )
     return net.contiguous(out)

@@ -69,24 +69,23 @@ class Linears:
         return net.cast(out, x.dtype)
 
     def _int8(self, x: Ref, full: str, kind: str) -> Ref:
-        """``MatMul8bitLt``: input quantised row by row; backward restores the weight to 16 bits."""
-        net, (n_in, n_out) = self.net, self.shapes[full]
-        half = x.dtype if x.dtype != DType.FP32 else DType.FP16
-        source = net.cast(x, half)
-        dense = Size(half.bytes, n_in * n_out)
-        int32 = Size(4, n_out, x.symbols)
-        row = Size(1, n_in, x.symbols)
-        out = net.tape.op(
+        """``MatMul8bitLt``: input quantised row by row, int32 product; keeps its input.
+
+        Backward restores the whole weight in the input's dtype.
+        """
+        n_in, n_out = self.shapes[full]
+        half = (Size(2, n_in, x.symbols),) if x.dtype != DType.FP16 else ()
+        return self.net.tape.op(
             "int8_mm",
-            [source],
+            [x],
             n_out,
-            half,
+            x.dtype,
             symbols=x.symbols,
-            temps=(row, int32),
-            back=(dense,),
+            saves=[x],
+            temps=(*half, Size(1, n_in, x.symbols), Size(4, n_out, x.symbols)),
+            back=(Size(x.dtype.bytes, n_in * n_out),),
             flops=Flops(kind, 2 * n_in * n_out, x.symbols),
         )
-        return net.cast(out, x.dtype) if net.autocast is None else out
 
     # -- PEFT --------------------------------------------------------------------------------------
 

@@ -103,6 +103,7 @@ class Net:
         )
         if param.trainable:
             self.weight_casts[name] = cast
+            self.tape.keep_beyond_block(cast)
         return cast, self.autocast
 
     # -- matrix products ---------------------------------------------------------------------------

@@ -55,9 +55,13 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The library's last Python reference to a value goes away here."""
+    """The library's last Python reference to a value goes away here.
+
+    ``owner``: index of the block the value was made in, where a repeated block's values outlive it.
+    """
 
     value: int
+    owner: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

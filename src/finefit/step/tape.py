@@ -52,6 +52,7 @@ class Tape:
         self._storages = 0
         self._open = True
         self._held: list[Ref] = []
+        self.outliving: dict[int, int] = {}  # value -> block, for values that a cache keeps beyond their block
 
     # -- structure ---------------------------------------------------------------------------------
 
@@ -89,7 +90,7 @@ class Tape:
     def release(self, value: int) -> None:
         self.counts[value] -= 1
         if self.counts[value] == 0 and self._open:
-            self.blocks[-1].program.append(Drop(value))
+            self.blocks[-1].program.append(Drop(value, self.outliving.get(value)))
 
     def op(
         self,
@@ -149,6 +150,10 @@ class Tape:
     def leaf(self, numel: int, dtype: DType, symbols: tuple[str, ...] = TOKENS, name: str = "input") -> Ref:
         """An input without history (token ids, labels, masks)."""
         return self.op(name, (), numel, dtype, symbols=symbols, needs_grad=False, category="buffers")
+
+    def keep_beyond_block(self, x: Ref) -> None:
+        """A cache holds this value; it is let go in another block than the one it was made in."""
+        self.outliving[x.value] = len(self.blocks) - 1
 
     def hold(self, x: Ref) -> None:
         """The training loop keeps this value until the backward has run."""

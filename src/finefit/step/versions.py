@@ -1,6 +1,6 @@
 """What changed in transformers between versions that memory can see.
 
-Read in the wheels of 4.36.2, 4.41.2, 4.45.2, 4.46.3, 4.48.1, 4.49.0, 4.50.0, 4.51.3 and 5.24.0.
+Read in the wheels of 4.36.2, 4.41.2, 4.45.2, 4.46.3, 4.48.1, 4.49.0, 4.50.0, 4.51.3, 4.53.3, 4.54.1, 4.55.4 and 5.24.0.
 """
 
 from __future__ import annotations
@@ -47,3 +47,8 @@ def loss_code(family: str, transformers: str | None) -> LossCode:
     if version >= (4, 46):
         return LossCode(model_upcasts=False, upcast=True, shift_copy=True)
     return LossCode(model_upcasts=True, upcast=False, shift_copy=True)
+
+
+def hands_over_groups(transformers: str | None) -> bool:
+    """SDPA is given grouped key and value heads as they are; before 4.54 they were expanded always."""
+    return transformers is None or version_tuple(transformers) >= (4, 54)
