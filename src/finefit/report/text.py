@@ -240,6 +240,6 @@ def date(day: dt.date) -> str:
 
 
 def _digits(amount: Decimal, largest: Decimal | None = None) -> str:
-    """Cents, or two figures where the largest of the amounts beside it is below ten cents."""
-    cents = abs(amount if largest is None else largest) >= Decimal("0.1") or not amount
-    return f"{amount:,.2f}" if cents else f"{amount:.2g}"
+    """Cents, or two figures of the largest of the amounts beside it where that is below ten cents."""
+    decimals = max(2, 1 - abs(amount if largest is None else largest).adjusted())
+    return f"{amount:,.{decimals}f}"
