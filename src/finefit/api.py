@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from finefit.errors import InputError
+from finefit.errors import InputError, NotModelled
 from finefit.planner.answer import MemoryAnswer
 from finefit.resolve.flags import resolve_flags
 from finefit.resolve.notes import Notes
@@ -144,6 +144,27 @@ def plan(
     if resolved.recipe is None:
         return _table(str(source), resolved, cluster, wishes.as_of, flags)
     return make_plan(resolved, cluster, wishes)
+
+
+def known_gpus() -> list[tuple[str, int, str]]:
+    """Id, bytes of memory that torch reports on one device, and product name of every GPU of the catalogue."""
+    from finefit.catalog.gpu_table import cards
+
+    return [(card.gpu.id, card.gpu.memory, card.label) for card in cards()]
+
+
+def known_models() -> list[tuple[str, int | None, bool]]:
+    """Name, parameters (None where nobody counted them) and whether its training is modelled, of every model."""
+    from finefit.catalog.models import entries, find
+
+    found = []
+    for entry in entries():
+        try:
+            find(entry.name)
+            found.append((entry.name, entry.parameters, True))
+        except NotModelled:
+            found.append((entry.name, entry.parameters, False))
+    return found
 
 
 def is_config(source: str | Path) -> bool:

@@ -127,25 +127,19 @@ def _memory(stated: Namespace) -> int:
 
 
 def _gpus(stated: Namespace) -> int:
-    from finefit.catalog.gpu_table import cards
-    from finefit.units import gib
+    from finefit import api
 
-    for card in cards():
-        print(f"{card.gpu.id:<24} {gib(card.gpu.memory):7.2f} GiB  {card.label}")
+    for gpu_id, memory, label in api.known_gpus():
+        print(f"{gpu_id:<24} {memory / 2**30:7.2f} GiB  {label}")
     return FITS
 
 
 def _models(stated: Namespace) -> int:
-    from finefit.catalog.models import entries, find
-    from finefit.errors import NotModelled
+    from finefit import api
 
-    for entry in entries():
-        size = f"{entry.parameters / 1e9:8.2f} B" if entry.parameters else "         ?"
-        try:
-            find(entry.name)
-            print(f"{size}  {entry.name}")
-        except NotModelled:
-            print(f"{size}  {entry.name}  (not modelled yet)")
+    for name, parameters, modelled in api.known_models():
+        size = f"{parameters / 1e9:8.2f} B" if parameters else "         ?"
+        print(f"{size}  {name}{'' if modelled else '  (not modelled yet)'}")
     return FITS
 
 
