@@ -114,6 +114,7 @@ FIELDS = {
     "lora.rank": N_("LoRA rank"),
     "lora.targets": N_("LoRA targets"),
     "lora.dtype": N_("adapters held in"),
+    "lora.saved_dtype": N_("modules trained in full held in"),
     "lora.dropout": N_("LoRA dropout"),
     "lora.modules_to_save": N_("modules trained in full"),
     "optimizer.name": N_("optimizer"),

@@ -244,6 +244,7 @@ def _lora(
     for field, key in (("alpha", "lora_alpha"), ("dropout", "lora_dropout"), ("modules_to_save", "modules_to_save")):
         notes.source(f"lora.{field}", flags.library(key))
     notes.derived("lora.dtype", "PEFT casts 16-bit adapters to fp32 (peft@0.21.2 cast_adapter_dtype)")
+    notes.derived("lora.saved_dtype", "PEFT copies a module in its own dtype (peft@0.21.2 ModulesToSaveWrapper)")
     dtype = DType.FP32
     if recipe.master_weights:
         notes.derived("lora.dtype", "DeepSpeed casts the whole module (deepspeed@0.19.8)")

@@ -139,13 +139,21 @@ def _lora(settings: Settings, model: Model, dtypes: Precision, notes: Notes) -> 
     ):
         if settings.raw(key):
             notes.assume(f"{settings.where(key)}: {sentence}")
+    saved = _saved_modules(settings, model, notes)
+    saved_dtype = None
+    notes.derived("lora.saved_dtype", "PEFT copies a module in its own dtype (peft@0.18.1 ModulesToSaveWrapper)")
+    if saved and not settings.flag("pure_bf16"):
+        saved_dtype = dtypes.adapters
+        tool = f"{settings.said.tool}@{settings.said.version}"
+        notes.derived("lora.saved_dtype", f"{tool} casts trained parameters to {saved_dtype.value}")
     return Lora(
         rank=rank,
         alpha=alpha or 2 * rank,
         dropout=dropout,
         targets=targets,
         dtype=dtypes.adapters,
-        modules_to_save=_saved_modules(settings, model, notes),
+        modules_to_save=saved,
+        saved_dtype=saved_dtype,
     )
 
 

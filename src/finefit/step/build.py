@@ -79,7 +79,8 @@ class _Builder:
                 self._declare(f"{module}.lora_A.weight", lora.dtype, inn, True, "adapters", ("r",))
                 self._declare(f"{module}.lora_B.weight", lora.dtype, out, True, "adapters", ("r",))
             if lora is not None and leaf in lora.modules_to_save and p.kind in ("embedding", "head"):
-                self._declare(f"{module}.modules_to_save.weight", lora.dtype, p.numel, True, "adapters")
+                dtype = lora.saved_dtype or self._resident_dtype(p.kind)
+                self._declare(f"{module}.modules_to_save.weight", dtype, p.numel, True, "adapters")
 
     def _quantised(self, name: str, module: str, numel: int) -> None:
         """bitsandbytes storage: packed weight, block constants, and with double quantisation theirs.

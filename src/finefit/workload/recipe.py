@@ -26,6 +26,7 @@ class Lora:
     targets: tuple[str, ...] = ()  # leaf module names ("q_proj"); resolved, never "all-linear"
     dtype: DType = DType.FP32  # PEFT autocast_adapter_dtype=True casts adapters to fp32
     modules_to_save: tuple[str, ...] = ()  # trained in full beside the adapters ("embed_tokens", "lm_head")
+    saved_dtype: DType | None = None  # of those; None: that of the module they copy, as PEFT leaves it
 
 
 @dataclass(frozen=True, slots=True)
