@@ -131,6 +131,7 @@ def plan(
         budget=money,
         deadline_seconds=None if deadline is None else parse_duration(deadline),
     )
+    _check_kinds(wishes.kinds)
     cluster, notes = _cluster(gpu)
     flags = Flags(**{key: question[key] for key in Flags.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
     data = Data(**{key: question[key] for key in Data.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
@@ -278,6 +279,15 @@ def _cluster(gpu: str | None) -> tuple[Cluster | None, tuple[str, ...]]:
     from finefit.catalog.gpus import parse_gpus
 
     return parse_gpus(gpu)
+
+
+def _check_kinds(kinds: tuple[str, ...]) -> None:
+    from finefit.catalog.offers import Kind
+
+    wrong = next((kind for kind in kinds if kind not in list(Kind)), None)
+    if wrong is not None or not kinds:
+        what = "no kind of offer is named" if wrong is None else f"{wrong[:20]!r} is not a kind of offer"
+        raise InputError(what, where="--kinds", fix=f"write some of {', '.join(Kind)}")
 
 
 def _currency(text: str | None) -> str | None:

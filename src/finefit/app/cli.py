@@ -85,6 +85,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     try:
         stated = parser().parse_args(given or ["--help"])
+        if getattr(stated, "lang", None):
+            from finefit.report.i18n import pick_language
+
+            pick_language(stated.lang)  # refused before the work, not after it
         code: int = stated.run(stated)
         sys.stdout.flush()
         return code

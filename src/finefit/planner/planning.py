@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from finefit.catalog.revision import catalog_revision
 from finefit.cost import Bill, Limit, Price, Span, within_budget, within_deadline
-from finefit.errors import InputError, NotModelled
+from finefit.errors import NotModelled
 from finefit.memory.estimate import measure
 from finefit.memory.peak import Peak
 from finefit.planner.answer import Fits
@@ -54,8 +54,6 @@ def make_plan(resolved: Resolved, cluster: Cluster | None, wishes: Wishes) -> Pl
         InputError: the recipe is incomplete, or a kind of offer does not exist.
         NotModelled: the memory of the recipe is not modelled.
     """
-    if not wishes.kinds:
-        raise InputError("no kind of offer is named", where="--kinds", fix="write on-demand, spot or community")
     work = resolved.workload(cluster)
     model, recipe = work.model, work.recipe
     nodes = gpus_per_node(cluster)
