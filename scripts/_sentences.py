@@ -1,8 +1,8 @@
 """The sentences finefit writes for people, read from its source as templates with named holes.
 
 Report modules mark their texts: ``t("msgid")`` and ``N_("msgid")``. Everywhere else a sentence is a string or
-f-string of two words or more that a person will read; what nobody reads (docstrings, patterns, help of
-the command line, errors of damaged package data) is left out here.
+f-string of two words or more, or of one beside a hole, that a person will read; what nobody reads (docstrings,
+patterns, help of the command line, errors of damaged package data) is left out here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def _walk(node: ast.AST) -> Iterator[str]:
             return
     text = template(node)
     if text is not None:
-        if len(_WORD.findall(re.sub(r"\{[^}]*\}", "", text))) >= 2 and " " in text.strip():
+        words = _WORD.findall(re.sub(r"\{[^}]*\}", "", text))
+        several = len(words) >= 2 or (_HOLE.search(text) and max(map(len, words), default=0) >= 5)
+        if several and " " in text:
             yield text
         return
     children = ast.iter_child_nodes(node)

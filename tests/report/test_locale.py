@@ -70,6 +70,16 @@ def test_unknown_sentences_stay_english() -> None:
     assert Translator("zh").sentence("a sentence nobody wrote") == "a sentence nobody wrote"
 
 
+def test_a_sentence_with_a_tail() -> None:
+    said = "GLM-4V is a vision-language model, which is not modelled yet (9,400,000,000 parameters)"
+    assert Translator("zh").sentence(said) == "GLM-4V 是视觉语言模型，尚未建模（9,400,000,000 参数）"
+
+
+def test_a_general_template_does_not_swallow_an_unknown_sentence() -> None:
+    said = "this sentence of many words is not a thing that anyone has ever written"
+    assert Translator("zh").sentence(said) == said
+
+
 def test_an_empty_value_stays_empty() -> None:
     assert Translator("zh").sentence("") == ""
     assert Translator("zh").sentence("give the path of its config.json") == "给出它的 config.json 路径"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gettext
 import os
+import re
 import struct
 from collections.abc import Mapping
 from functools import cache
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from finefit.errors import FinefitError, InputError
-from finefit.report.templates import Templates, fill
+from finefit.report.templates import HEAD, Templates, fill
 
 if TYPE_CHECKING:
     from finefit.planner.message import Message
@@ -19,7 +20,16 @@ if TYPE_CHECKING:
 LANGUAGES = ("en", "zh")
 LOCALE = Path(__file__).with_name("locale")
 DOMAIN = "finefit"
+_ENGLISH = re.compile(r"[a-z]+(?: [a-z]+){3}")  # four words that no file, module or value is named by
 _DEPTH = 3  # a hole may hold a sentence whose hole holds one
+
+
+def N_(msgid: str) -> str:  # noqa: N802 (gettext's name for "collect it, translate it later")
+    """Mark a text for translation."""
+    return msgid
+
+
+_PLACE = N_(": ")  # between a place and what is said of it
 
 
 def pick_language(stated: str | None, environ: Mapping[str, str] | None = None) -> str:
@@ -77,11 +87,13 @@ class Translator:
         whole = self._text(english)
         if whole != english or depth == 0:
             return whole
-        found = _templates(self.language).match(english)
-        if found is None:
-            return english
-        msgid, values = found
-        return fill(self._text(msgid), {name: self._sentence(value, depth - 1) for name, value in values.items()})
+        for msgid, values in _templates(self.language).matches(english):
+            said = {name: self._sentence(value, depth - 1) for name, value in values.items()}
+            if not any(_ENGLISH.search(value) for value in said.values()):  # else it is another sentence's template
+                return said.get(HEAD, "") + fill(self._text(msgid), said)
+        place, _, rest = english.partition(": ")  # a place before the sentence, as warnings have it
+        said_there = self._sentence(rest, depth - 1)
+        return english if said_there == rest else f"{place}{self._text(_PLACE)}{said_there}"
 
 
 @cache

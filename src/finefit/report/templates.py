@@ -10,10 +10,11 @@ translated template.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from string import Formatter
 
 _FORMATTER = Formatter()
+HEAD = "_head"
 _LETTERS = 5  # templates with less fixed text, such as "{low} to {high}", would match sentences by accident
 
 
@@ -37,21 +38,23 @@ def fill(template: str, values: Mapping[str, object]) -> str:
 
 
 class Templates:
-    """Finds the template of a sentence; the one with the most fixed text wins."""
+    """Finds the templates of a sentence, the one with the most fixed text first.
+
+    A template that starts with a space or a semicolon is a tail: what stands before it is the value ``HEAD``.
+    """
 
     def __init__(self, msgids: Iterable[str]) -> None:
         known = [(msgid, *_pattern(msgid)) for msgid in msgids if holes(msgid) and _letters(msgid) >= _LETTERS]
         known.sort(key=lambda item: (-item[1], item[0]))
         self._known = [(msgid, anchor, pattern) for msgid, _, anchor, pattern in known]
 
-    def match(self, sentence: str) -> tuple[str, dict[str, str]] | None:
-        """The template of a sentence and the text in its holes; None where no template made it."""
+    def matches(self, sentence: str) -> Iterator[tuple[str, dict[str, str]]]:
+        """Templates that may have made a sentence, each with the text in its holes."""
         for msgid, anchor, pattern in self._known:
             if anchor in sentence:
                 found = pattern.fullmatch(sentence)
                 if found:
-                    return msgid, found.groupdict()
-        return None
+                    yield msgid, found.groupdict()
 
 
 def _letters(msgid: str) -> int:
@@ -60,7 +63,7 @@ def _letters(msgid: str) -> int:
 
 def _pattern(msgid: str) -> tuple[int, str, re.Pattern[str]]:
     """Characters of fixed text, the longest piece of it, and the expression of whole sentences."""
-    literals, source, seen = [], "", set()
+    literals, source, seen = [], f"(?P<{HEAD}>.*?)" if msgid[0] in " ;" else "", set()
     for literal, name, _, _ in _FORMATTER.parse(msgid):
         literals.append(literal)
         source += re.escape(literal)

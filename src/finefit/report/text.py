@@ -6,15 +6,9 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
-from finefit.report.i18n import Translator
+from finefit.report.i18n import N_, Translator
 from finefit.units import Money, gib
 from finefit.workload.sourced import Origin
-
-
-def N_(msgid: str) -> str:  # noqa: N802 (gettext's name for "collect it, translate it later")
-    """Mark a text for translation."""
-    return msgid
-
 
 PARTS = {
     "weights": N_("weights"),
@@ -136,6 +130,12 @@ FIELDS = {
     "sharding.ranks": N_("GPUs"),
     "sharding.offload_optimizer": N_("optimizer offloaded"),
     "sharding.offload_params": N_("parameters offloaded"),
+    "sharding.reduce_bucket": N_("reduce bucket, elements"),
+    "sharding.gather_bucket": N_("gather bucket, elements"),
+    "sharding.prefetch_bucket": N_("prefetch bucket, elements"),
+    "sharding.persistence_threshold": N_("parameters never sharded below, elements"),
+    "sharding.max_live": N_("gathered at once at most, elements"),
+    "sharding.overlap_comm": N_("communication overlaps"),
     "stack": N_("library versions"),
 }
 VALUES = {

@@ -71,8 +71,8 @@ def _deepspeed(settings: Settings, model: Model, engine: DeepSpeed, notes: Notes
     base = engine.name.replace("\\", "/").rpartition("/")[2]
     origin = Source(Origin.STATED, f"{base} ({stated.detail})")
     if engine.assumed:
-        why = "is not here" if engine.stage is None else "is not here, taken from its name"
-        origin = Source(Origin.ASSUMED, f"{base} {why}")
+        why = f"{base} is not here" if engine.stage is None else f"{base} is not here, taken from its name"
+        origin = Source(Origin.ASSUMED, why)
     for name in ("kind", "offload_optimizer", "offload_params", *_ELEMENTS):
         notes.source(f"sharding.{name}", origin)
     for field, value in (
