@@ -9,12 +9,13 @@ from transformers import AutoModelForCausalLM
 
 from finefit.errors import NotModelled
 from finefit.lab.config import config_of
+from finefit.lab.flash import FLASH
 from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
 from finefit.workload.recipe import Optimizer, Recipe
 
 DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP16: torch.float16}
-_ATTENTION = {"eager": "eager", "sdpa": "sdpa"}
+_ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash2": FLASH}
 
 
 def refuse_untraced(recipe: Recipe) -> None:
@@ -27,11 +28,12 @@ def refuse_untraced(recipe: Recipe) -> None:
         (recipe.sharding.kind != "none", f"sharding ({recipe.sharding.kind})"),
         (recipe.compiled, "torch.compile"),
         (recipe.fused_kernels, "fused kernels"),
-        (recipe.loss != "full", f"loss {recipe.loss!r}"),
+        (recipe.loss not in ("full", "chunked"), f"loss {recipe.loss!r}"),
         (recipe.attention not in _ATTENTION, f"attention {recipe.attention!r}"),
         (recipe.checkpointing not in ("none", "full"), f"checkpointing {recipe.checkpointing!r}"),
         (recipe.master_weights, "master weights beside the model's"),
         (recipe.packing, "packing"),
+        (recipe.attention == "flash2" and recipe.padded, "flash-attention on padded batches"),
         (recipe.optimizer.paged, "a paged optimizer"),
     ):
         if wrong:
@@ -60,6 +62,10 @@ def load_model(model: Model, recipe: Recipe, device: str = "cuda") -> Any:
         from finefit.lab.quant import quantise
 
         quantise(module, recipe.quant, DTYPES[recipe.quant.compute_dtype])
+    if recipe.loss == "chunked":
+        from trl.trainer.utils import add_fused_lm_head
+
+        add_fused_lm_head(module, outputs=("log_probs", "entropy", "is_top1"))  # as SFTTrainer.__init__ does
     return module
 
 

@@ -28,6 +28,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from finefit.lab.triton import fake_triton
+
 _LIBRARIES = Path(torch.__file__).parent / "lib"
 _CUDA, _META, _DEVICE_TYPES = 1, 14, 22  # c10::DeviceType values, size of the guard registry
 _DEVICE_COUNT_SLOT = 15  # virtual function deviceCount() of DeviceGuardImplInterface
@@ -215,6 +217,7 @@ def fake_cuda(attention: Callable[..., torch.Tensor], arch: str = "sm80") -> Ite
         ):
             stack.enter_context(_set(owner, name, value))
         stack.enter_context(_watch_reentrant(state))
+        stack.enter_context(fake_triton())
         yield state
 
 

@@ -1,8 +1,10 @@
-"""The training loop that is traced: load, a first step, a steady one. Optimizer states exist from the second on."""
+"""The loop that is traced: load, a first step, a steady one, evaluation and saving where the recipe evaluates.
+
+Optimizer states exist from the second step on.
+"""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -44,10 +46,23 @@ def _label_residents(tracker: Recorder, module: Any, optimizer: torch.optim.Opti
     return {block: label for block, label in found.items() if block is not None}
 
 
-def _watch_loss(tracker: Recorder, module: Any, step: list[int]) -> None:
-    """From the output layer on, the forward pass is in the loss phase; the loss function is no module."""
+def watch_loss(tracker: Recorder, module: Any, step: list[int], fused: bool = False) -> None:
+    """From the output layer on, the forward pass is in the loss phase; the loss function is no module.
+
+    Args:
+        step: number of the optimizer step that runs, changed by the caller.
+        fused: the loss takes the weight of the output layer, which itself never runs.
+    """
     body = module.get_base_model() if hasattr(module, "get_base_model") else module
-    body.get_output_embeddings().register_forward_pre_hook(lambda *_: tracker.mark("loss", step[0]))
+
+    def mark(*_: Any) -> None:
+        if module.training:
+            tracker.mark("loss", step[0])
+
+    if fused:
+        body.base_model.register_forward_hook(mark)
+        return
+    body.get_output_embeddings().register_forward_pre_hook(mark)
     original = body.loss_function
 
     def loss_function(*args: Any, **kwargs: Any) -> Any:
@@ -57,9 +72,28 @@ def _watch_loss(tracker: Recorder, module: Any, step: list[int]) -> None:
     body.loss_function = loss_function
 
 
-def _batch(recipe: Recipe, device: str) -> dict[str, torch.Tensor]:
+def mixed_precision(module: Any, recipe: Recipe, device: str) -> None:
+    """Autocast around the model's forward, its outputs then in fp32 (accelerate 1.15.0 ``prepare_model``)."""
+    if recipe.autocast is None:
+        return
+    from accelerate.utils import convert_outputs_to_fp32
+
+    context = torch.autocast(device, dtype=DTYPES[recipe.autocast])
+    module.forward = convert_outputs_to_fp32(context(module.forward))
+
+
+def _loss(outputs: Any, recipe: Recipe) -> torch.Tensor:
+    """The loss as the trainer takes it from the model's outputs (trl 1.16.0 ``SFTTrainer.compute_loss``)."""
+    if recipe.loss == "chunked":
+        tokens = outputs.label_mask.sum()
+        return (-outputs.log_probs).sum() / torch.as_tensor(tokens).clamp(min=1)
+    loss: torch.Tensor = outputs.loss
+    return loss
+
+
+def _batch(rows: int, length: int, device: str) -> dict[str, torch.Tensor]:
     """What a collator hands over: ids, labels and a mask, int64 each (transformers 5.24.0 data_collator.py)."""
-    shape = (recipe.micro_batch, recipe.seq_len)
+    shape = (rows, length)
     return {
         "input_ids": torch.zeros(shape, dtype=torch.long, device=device),
         "labels": torch.zeros(shape, dtype=torch.long, device=device),
@@ -87,23 +121,21 @@ def run(
     named = [(canonical(n).rpartition(".")[0], p) for n, p in module.named_parameters() if p.requires_grad]
     known: dict[int, Label] = {}
     step = [0]
-    _watch_loss(tracker, module, step)
+    fused = {"fused_lm_head": True} if recipe.loss == "chunked" else {}
+    watch_loss(tracker, module, step, bool(fused))
+    mixed_precision(module, recipe, device)
     micro_batches = MICRO_BATCHES if recipe.grad_accum > 1 else 1
     for step[0] in range(1, STEPS + 1):
         for _ in range(micro_batches):
             tracker.mark("forward", step[0])
             first = len(tracker)
-            batch = _batch(recipe, device)
+            batch = _batch(recipe.micro_batch, recipe.seq_len, device)
             known.update(dict.fromkeys(range(first, len(tracker)), ("buffers", "")))
-            autocast = (
-                torch.autocast(device, dtype=DTYPES[recipe.autocast]) if recipe.autocast else contextlib.nullcontext()
-            )
-            with autocast:
-                outputs = module(**batch, use_cache=False)
-            logits = tracker.block_of(outputs.logits)
+            outputs = module(**batch, **fused, use_cache=False)
+            logits = None if fused else tracker.block_of(outputs.logits)
             if logits is not None:
                 known[logits] = ("logits", "lm_head")
-            loss = outputs.loss
+            loss = _loss(outputs, recipe)
             if not recipe.keeps_outputs:
                 del outputs
             tracker.mark("backward", step[0])
@@ -118,4 +150,44 @@ def run(
         torch.nn.utils.clip_grad_norm_([p for _, p in named], 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+    if recipe.eval_batch is not None:
+        tracker.mark("evaluation", STEPS)
+        evaluate(module, recipe, recipe.eval_batch, fused, device)
+        tracker.mark("save", STEPS)
+        save(module, optimizer)
     return {**known, **_label_residents(tracker, module, optimizer)}
+
+
+def evaluate(module: Any, recipe: Recipe, rows: int, fused: dict[str, bool], device: str) -> None:
+    """One batch of the evaluation loop, in which the loss alone is asked for (no ``compute_metrics``).
+
+    The outputs, logits among them, live until the batch is done, and nothing of them longer (transformers
+    5.24.0 trainer.py ``prediction_step``, ``evaluation_loop``).
+    """
+    module.eval()
+    batch = _batch(rows, recipe.seq_len, device)
+    with torch.no_grad():
+        outputs = module(**batch, **fused, use_cache=False)
+        loss = _loss(outputs, recipe).detach().mean().repeat(rows)
+    del outputs, batch, loss
+    module.train()
+
+
+def save(module: Any, optimizer: torch.optim.Optimizer) -> None:
+    """What saving a checkpoint asks of the device: every tensor contiguous, then copied to the host.
+
+    safetensors copies one tensor at a time (safetensors/torch.py ``_tobytes``), torch.save one storage.
+    """
+    if hasattr(module, "peft_config"):
+        from peft import get_peft_model_state_dict
+
+        # The names of embedding layers would be looked up on the Hub; they add nothing to a state on the device.
+        weights = get_peft_model_state_dict(module, save_embedding_layers=False)
+    else:
+        weights = module.state_dict()
+    for tensor in weights.values():
+        tensor.contiguous().cpu()
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, torch.Tensor):
+                value.cpu()
