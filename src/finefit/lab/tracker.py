@@ -194,20 +194,27 @@ class Tracker(TorchDispatchMode):
         self._live.pop(address, None)
         self._refs.pop(block, None)
 
-    def _allocate(self, nbytes: int, op: str, assumed: bool = False) -> int:
-        self._blocks.append(_Block(nbytes, op, self._where(), self.phase, assumed))
+    def _allocate(self, nbytes: int, op: str, assumed: bool = False, module: str | None = None) -> int:
+        self._blocks.append(_Block(nbytes, op, self._where() if module is None else module, self.phase, assumed))
         if nbytes:
             self._events.append(len(self._blocks) - 1)
         return len(self._blocks) - 1
 
-    def _see(self, tensor: torch.Tensor, op: str) -> int | None:
+    def _owner(self, operand: Any) -> str | None:
+        """No module runs while the optimizer steps: what it makes belongs to the tensor it is made from."""
+        if self.phase != "optimizer" or not isinstance(operand, torch.Tensor):
+            return None
+        block = self.block_of(operand)
+        return None if block is None else self._blocks[block].module
+
+    def _see(self, tensor: torch.Tensor, op: str, source: Any = None) -> int | None:
         if tensor.device.type != "cuda":
             return None
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address in self._live:
             return self._live[address]
-        block = self._allocate(storage.nbytes(), op)
+        block = self._allocate(storage.nbytes(), op, module=self._owner(source))
         self._live[address] = block
         self._refs[block] = weakref.ref(storage, partial(self._dead, block, address))
         return block
@@ -223,15 +230,17 @@ class Tracker(TorchDispatchMode):
         self._before(name)
         out = func(*args, **kwargs)
         op = func._opname
+        first = args[0] if args else None
         if isinstance(out, torch.Tensor):
             before = len(self._events)
-            block = self._see(out, op)
+            block = self._see(out, op, first)
             if func in _IN_PLACE_IN_EAGER and block is not None and len(self._events) == before + 1:
                 self._maybe_in_place(before, args[0], out)
         elif isinstance(out, (tuple, list)):
-            for item in out:
+            sources = first if isinstance(first, (tuple, list)) and len(first) == len(out) else [None] * len(out)
+            for item, source in zip(out, sources, strict=True):
                 if isinstance(item, torch.Tensor):
-                    self._see(item, op)
+                    self._see(item, op, source)
         temps = kernels.TEMPS.get(name)
         if temps is not None:
             made = [self._allocate(n, op, assumed=True) for n in temps(args, kwargs)]
