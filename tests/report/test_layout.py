@@ -67,3 +67,14 @@ def test_a_paragraph_hangs() -> None:
     page = Page(12)
     page.line("1. aaa bbb ccc ddd", indent=2, hang=5)
     assert str(page) == "  1. aaa\n     bbb ccc\n     ddd\n"
+
+
+def test_a_short_last_column_leaves_room_for_the_others() -> None:
+    row = ("full fine-tuning", "stabilityai/stablelm-3b-4e1t", "21.27 GiB to 22.66 GiB", "fits")
+    assert columns([row], "lllr", 80) == ["  ".join(row)]
+
+
+def test_the_widest_column_gives_way() -> None:
+    lines = columns([("a" * 10, "b b " * 12, "c" * 16)], "lll", 60, most=50)
+    assert all(width(line) <= 60 for line in lines)
+    assert lines[0].startswith("a" * 10)

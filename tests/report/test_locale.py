@@ -5,6 +5,7 @@ from __future__ import annotations
 import gettext
 
 import pytest
+from babel.messages.catalog import Message
 from scripts import messages
 from scripts._sentences import msgids as written
 
@@ -13,7 +14,13 @@ from finefit.planner.message import message
 from finefit.report.i18n import DOMAIN, LANGUAGES, LOCALE, Translator, msgids, pick_language
 from finefit.report.templates import holes
 
+# Entries that wait for a translation are the matter of one test alone.
 OTHERS = [language for language in LANGUAGES if language != "en"]
+
+
+def translated(language: str) -> list[Message]:
+    """Entries with a translation, the header left out."""
+    return [entry for entry in messages.read(language) if entry.id and entry.string]
 
 
 @pytest.mark.parametrize("language", OTHERS)
@@ -30,21 +37,21 @@ def test_every_sentence_is_translated(language: str) -> None:
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_placeholders_match(language: str) -> None:
-    entries = [entry for entry in messages.read(language) if entry.id]
-    assert entries
+    entries = translated(language)
+    assert len(entries) > 500
     assert [entry.id for entry in entries if set(holes(entry.id)) != set(holes(str(entry.string)))] == []
 
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_the_compiled_catalogue_is_that_of_the_po_file(language: str) -> None:
     compiled = gettext.translation(DOMAIN, LOCALE, [language])
-    entries = [entry for entry in messages.read(language) if entry.id]
+    entries = translated(language)
     assert [entry.id for entry in entries if compiled.gettext(entry.id) != entry.string] == [], "run make messages"
 
 
 def test_msgids_of_a_compiled_catalogue() -> None:
     found = msgids(LOCALE / "zh" / "LC_MESSAGES" / f"{DOMAIN}.mo")
-    assert set(found) == {entry.id for entry in messages.read("zh") if entry.id}
+    assert set(found) == {entry.id for entry in translated("zh")}
 
 
 def test_english_says_what_was_written() -> None:

@@ -12,10 +12,11 @@ import pytest
 import report_answers as answers
 
 from finefit import api
-from finefit.planner.answer import MemoryAnswer
-from finefit.planner.plan import LargestModels, MethodTable, Plan
+from finefit.planner.answer import Fits, MemoryAnswer
+from finefit.planner.plan import LargestModels, MethodTable, Plan, TableCell
 from finefit.report.layout import width
 from finefit.report.terminal import draw, page, render
+from finefit.units import GIB
 
 Answer = MemoryAnswer | Plan | MethodTable | LargestModels
 EXAMPLE = Path(__file__).resolve().parents[2] / "src" / "finefit" / "examples" / "llama3_8b_qlora.yaml"
@@ -46,7 +47,7 @@ def test_the_verdict_comes_first() -> None:
     lines = render(answers.plan()).splitlines()
     assert lines[0] == "meta-llama/Meta-Llama-3-8B · QLoRA · 2 x Card X"
     assert lines[1] == "Fits. One card is enough."
-    assert lines[2] == "Each GPU needs 14.00 GiB to 16.00 GiB and has 23.00 GiB."
+    assert lines[2] == "Each GPU needs 14.00 to 16.00 GiB and has 23.00 GiB."
     assert "1 of the 2 GPUs would do: 2 times the price an hour for 1.8 times the speed." in lines
     assert "The whole run: at most 9.03 h, 9.00 USD." in lines
 
@@ -123,15 +124,19 @@ def test_without_a_gpu_nothing_is_assumed() -> None:
 
 def test_unknown_numbers_of_memory_are_said() -> None:
     report = render(answers.memory())
-    assert re.search(r"required +unknown", report)
+    assert re.search(r"required +unknown .*\s+\(finefit plan looks\s+for it\)", report)
     assert "Host memory for offloading: 2.00 GiB a GPU." in report
 
 
 def test_tables() -> None:
-    assert re.search(r"QLoRA +1,024 +7\.00 GiB to 8\.00 GiB +12 GB", render(answers.method_table()))
+    assert re.search(r"QLoRA +1,024 +7\.00 to 8\.00 GiB +12 GB", render(answers.method_table()))
     assert re.search(r"full fine-tuning +4,096 .* no single card", render(answers.method_table()))
     assert re.search(r"full fine-tuning .* does not fit", render(answers.method_table(answers.CLUSTER)))
-    assert re.search(r"QLoRA +Qwen2.5-32B +32.8 B .* tight", render(answers.largest_models()))
+    assert re.search(r"QLoRA +32.8 B +14.00 to 16.00 GiB +tight +Qwen2.5-32B", render(answers.largest_models()))
+    open_ended = TableCell("lora", 4096, 57 * GIB, None, Fits.NO, None)
+    table = dataclasses.replace(answers.method_table(answers.CLUSTER), cells=(open_ended,))
+    assert re.search(r"LoRA +4,096 +at least 57.00 GiB +does not fit", render(table))
+    assert "Not stated: --method." in render(table)
 
 
 def test_chinese() -> None:

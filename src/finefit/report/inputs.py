@@ -23,7 +23,7 @@ def inputs(
     for key in (*text.FIELDS, *(key for key in sources if key not in text.FIELDS)):
         if key in sources and _matters(key, recipe, lengths):
             found = model if key == "model" else _value(key, recipe, lengths)
-            shown = text.name(text.METHODS, recipe.method_label, t) if key == "method" else text.value(found, t)
+            shown = text.method(recipe.method_label, t) if key == "method" else text.value(found, t)
             said = t("{name} {value}", name=text.name(text.FIELDS, key, t), value=shown)
             heading, detail = _place(sources[key])
             if detail:
@@ -70,6 +70,8 @@ def _matters(key: str, recipe: Recipe, lengths: Lengths | None) -> bool:
         return False  # shown field by field
     if key.startswith("lengths."):
         return lengths is not None
+    if key in ("lora.saved_dtype", "lora.modules_to_save"):
+        return recipe.lora is not None and bool(recipe.lora.modules_to_save)
     if key.startswith("lora."):
         return recipe.lora is not None and key != "lora.alpha"  # a factor of the output, no memory or time
     if key.startswith("quant."):

@@ -87,11 +87,10 @@ def columns(rows: Sequence[Sequence[str]], align: str, cells: int, *, most: int 
         cells: width of the whole; most: width at which other columns than the last wrap too.
     """
     widths = [min(most, max((width(row[i]) for row in rows), default=0)) for i in range(len(align) - 1)]
-    while sum(widths) + _GAP * len(widths) + _NARROWEST > cells and max(widths, default=0) > _NARROWEST:
+    last = max((width(row[-1]) for row in rows), default=0)
+    while sum(widths) + _GAP * len(widths) + min(last, _NARROWEST) > cells and max(widths, default=0) > _NARROWEST:
         widths[widths.index(max(widths))] -= 1  # the widest column wraps until the rest has room
-    left = sum(widths) + _GAP * len(widths)
-    last = max(_NARROWEST, cells - left)
-    widths.append(min(last, max((width(row[-1]) for row in rows), default=0)))
+    widths.append(min(last, max(_NARROWEST, cells - sum(widths) - _GAP * len(widths))))
     lines = []
     for row in rows:
         wrapped = [wrap(cell, max(space, 1)) for cell, space in zip(row, widths, strict=True)]

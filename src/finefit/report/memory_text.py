@@ -28,20 +28,15 @@ def gpus(cluster: Cluster, t: Translator) -> str:
 
 def memory(answer: MemoryAnswer, page: Page, t: Translator) -> None:
     """What one GPU needs, from flags alone."""
-    title = [answer.model.name, text.name(text.METHODS, answer.recipe.method_label, t)]
+    title = [answer.model.name, text.method(answer.recipe.method_label, t)]
     page.heading(" · ".join([*title, *([gpus(answer.cluster, t)] if answer.cluster else [])]))
     if answer.margin:
-        margin = answer.margin
-        need = {"low": text.size(margin.low, t), "high": text.size(margin.high, t)}
-        page.line(
-            t(
-                "{fits}: each GPU needs {low} to {high} and has {usable}.",
-                fits=t(text.FITS[answer.fits]).capitalize(),
-                usable=text.size(margin.usable, t),
-                **need,
-            ),
-            style=STYLES[answer.fits],
-        )
+        said = {
+            "need": text.between(answer.margin.low, answer.margin.high, t),
+            "usable": text.size(answer.margin.usable, t),
+        }
+        fits = t(text.FITS[answer.fits]).capitalize()
+        page.line(t("{fits}: each GPU needs {need} and has {usable}.", fits=fits, **said), style=STYLES[answer.fits])
     peak(answer.peak, answer.context, page, t)
     inputs(answer.model_text, answer.recipe, None, answer.sources, page, t)
 
@@ -57,7 +52,7 @@ def steps(plan: Plan, page: Page, t: Translator) -> None:
         t("{size} as the weights lie on each GPU ({form}).", size=text.size(found.weights, t), form=form), indent=3
     )
 
-    page.heading(t("2. Training method: {method}", method=text.name(text.METHODS, recipe.method_label, t)))
+    page.heading(t("2. Training method: {method}", method=text.method(recipe.method_label, t)))
     trained = {"trained": text.parameters(found.trained), "share": text.percent(found.trained / found.parameters)}
     page.line(t("{trained} parameters are trained ({share}).", **trained), indent=3)
     page.line(
@@ -108,9 +103,10 @@ def peak(found: Peak, context: int, page: Page, t: Translator) -> None:
     outside = t(
         "reserved and what lies outside PyTorch, {context}: what nvidia-smi shows", context=text.size(context, t)
     )
+    searched = "" if found.required is not None else t(" (finefit plan looks for it)")
     numbers = [
         (t("allocated"), found.allocated, t("tensors alone")),
-        (t("required"), found.required, t("the smallest card on which the allocator survives")),
+        (t("required"), found.required, t("the smallest card on which the allocator survives") + searched),
         (t("reserved"), found.reserved, t("what the allocator holds when nothing presses it")),
         (t("device"), found.device, outside),
     ]

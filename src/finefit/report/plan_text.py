@@ -21,7 +21,7 @@ def answer_text(answer: Plan | MethodTable | LargestModels, page: Page, t: Trans
 
 
 def _plan(plan: Plan, page: Page, t: Translator) -> None:
-    title = [plan.model.name, text.name(text.METHODS, plan.recipe.method_label, t)]
+    title = [plan.model.name, text.method(plan.recipe.method_label, t)]
     page.heading(" · ".join([*title, *([memory_text.gpus(plan.cluster, t)] if plan.cluster else [])]))
     _verdict(plan, page, t)
     memory_text.steps(plan, page, t)
@@ -48,12 +48,8 @@ def _verdict(plan: Plan, page: Page, t: Translator) -> None:
     )
     margin = plan.steps.margin
     if margin:
-        need = {
-            "low": text.size(margin.low, t),
-            "high": text.size(margin.high, t),
-            "usable": text.size(margin.usable, t),
-        }
-        page.line(t("Each GPU needs {low} to {high} and has {usable}.", **need))
+        need = text.between(margin.low, margin.high, t)
+        page.line(t("Each GPU needs {need} and has {usable}.", need=need, usable=text.size(margin.usable, t)))
     if plan.too_large and plan.fits is not Fits.YES:
         page.line(t(text.TOO_LARGE[plan.too_large]))
     if plan.shard_count:
@@ -96,10 +92,8 @@ def _whole_run(plan: Plan, page: Page, t: Translator) -> None:
 def _method_table(table: MethodTable, page: Page, t: Translator) -> None:
     said = {"model": table.model.name, "parameters": text.parameters(table.parameters)}
     page.heading(t("{model}, {parameters} parameters: memory of one GPU by method and length", **said))
-    missing = t(
-        "Not stated: {missing}. State them for a whole plan.", missing=", ".join(map(t.sentence, table.missing))
-    )
-    page.line(missing)
+    missing = t(", ").join(f"--{each}" for each in table.missing)
+    page.line(t("Not stated: {missing}. State them for a whole plan.", missing=missing))
     if table.cluster:
         page.line(
             t(
@@ -114,8 +108,8 @@ def _method_table(table: MethodTable, page: Page, t: Translator) -> None:
             last = t(text.FITS[cell.fits])
         else:
             last = t("{gb} GB", gb=f"{cell.smallest_gb:g}") if cell.smallest_gb else t("no single card")
-        need = t("{low} to {high}", low=text.size(cell.low, t), high=text.size(cell.high, t))
-        rows.append([text.name(text.METHODS, cell.method, t), text.count(cell.seq_len), need, last])
+        need = text.between(cell.low, cell.high, t)
+        rows.append([text.method(cell.method, t), text.count(cell.seq_len), need, last])
     page.heading(t("Memory of each GPU"))
     page.table(rows, "lrrl")
 
@@ -128,9 +122,9 @@ def _largest_models(answer: LargestModels, page: Page, t: Translator) -> None:
             tokens=text.count(answer.seq_len),
         )
     )
-    rows = [[t("method"), t("model"), t("parameters"), t("needs"), ""]]
+    rows = [[t("method"), t("parameters"), t("needs"), "", t("model")]]
     for found in answer.models:
-        need = t("{low} to {high}", low=text.size(found.margin.low, t), high=text.size(found.margin.high, t))
-        method = text.name(text.METHODS, found.method, t)
-        rows.append([method, found.name, text.parameters(found.parameters), need, t(text.FITS[found.fits])])
-    page.table(rows, "llrrl", most=36)
+        need = text.between(found.margin.low, found.margin.high, t)
+        method = text.method(found.method, t)
+        rows.append([method, text.parameters(found.parameters), need, t(text.FITS[found.fits]), found.name])
+    page.table(rows, "lrrll")

@@ -68,7 +68,7 @@ KINDS = {
     "monthly": N_("monthly"),
     "yearly": N_("yearly"),
 }
-METHODS = {"full": N_("full fine-tuning"), "LoRA": N_("LoRA"), "QLoRA": N_("QLoRA")}
+METHODS = {"full": N_("full fine-tuning"), "lora": N_("LoRA"), "qlora": N_("QLoRA")}
 # Where the seconds of a step go, in the order of speed.steptime.
 TIMES = {
     "linear": N_("matrix products"),
@@ -154,6 +154,20 @@ def name(table: Mapping[str, str], key: str, t: Translator) -> str:
     return t(table[key]) if key in table else key
 
 
+def method(label: str, t: Translator) -> str:
+    """The reader's name of a training method."""
+    return name(METHODS, label.lower(), t)
+
+
+def between(low: int, high: int | None, t: Translator) -> str:
+    """A bracket of bytes; from below where nobody looked for its upper end."""
+    if high is None:
+        return t("at least {low}", low=size(low, t))
+    ends = size(low, t), size(high, t)
+    first = ends[0].removesuffix(" GiB") if ends[1].endswith(" GiB") else ends[0]  # the unit once
+    return t("{low} to {high}", low=first, high=ends[1])
+
+
 def size(nbytes: int | None, t: Translator) -> str:
     """Bytes in GiB, in MiB below a tenth of one."""
     if nbytes is None:
@@ -215,6 +229,8 @@ def money_range(amounts: Iterable[Money | None], t: Translator, *, mark: str = "
 def percent(share: float) -> str:
     """A share as a percentage, one digit below ten."""
     value = share * 100
+    if 0 < abs(value) < 0.05:
+        return "< 0.1 %"
     return f"{value:.0f} %" if abs(value) >= 10 or value == 0 else f"{value:.1f} %"
 
 
