@@ -124,3 +124,11 @@ def test_bill_is_hours_times_gpus_times_price() -> None:
     assert answer.bill_per_1000 is not None
     twenty_thousand = answer.bill_per_1000.amount * 20  # two epochs of 10,000
     assert twenty_thousand == pytest.approx(item.amount.amount, rel=Decimal("1e-6"))
+
+
+def test_full_training_is_kept_by_sharding_with_lossless_changes() -> None:
+    """Llama 3.1 8B, 4 rows of 2,048 tokens, no checkpointing: neither sharding nor checkpointing suffices alone."""
+    answer = plan(method="full", seq=2048, batch=4, gpu="RTX 4090")
+    joint = next(remedy for remedy in answer.remedies if remedy.kind.endswith("shard"))
+    assert joint.fits is Fits.YES and joint.risk is None and "checkpointing" in joint.kind
+    assert joint.recipe.method == "full" and joint.recipe.sharding.ranks == 4  # 60 GiB of states

@@ -59,7 +59,7 @@ def remedies(situation: Situation) -> tuple[Remedy, ...]:
             joint = _joint(situation, [change.kind for change, _ in alone])
         if joint is not None:
             out.append(joint)
-    out += _sharding(situation)
+    out += _sharding(situation, [change.kind for change in lossless])
     usable = situation.cluster.gpu.memory
     worth = [r for r in out if r.fits in _SUFFICES or r.saved_bytes > _WORTH * usable]
     return tuple(sorted(worth, key=_rank))
@@ -67,7 +67,7 @@ def remedies(situation: Situation) -> tuple[Remedy, ...]:
 
 def _rank(remedy: Remedy) -> tuple[int, int]:
     """Fitting ones first; more GPUs after all else of the same kind."""
-    return [Fits.YES, Fits.TIGHT, Fits.NO].index(remedy.fits), int(remedy.kind == "shard")
+    return [Fits.YES, Fits.TIGHT, Fits.NO].index(remedy.fits), int(remedy.kind.endswith("shard"))
 
 
 def _micro_batch(situation: Situation, recipe: Recipe) -> Change | None:
@@ -121,19 +121,25 @@ def _fits(situation: Situation, kinds: list[str]) -> bool:
         return False
 
 
-def _sharding(situation: Situation) -> list[Remedy]:
-    """The states over the stated GPUs, or over the fewest of one machine that hold them."""
+def _sharding(situation: Situation, lossless: list[str]) -> list[Remedy]:
+    """The states over the stated GPUs, or over the fewest of one machine that hold them.
+
+    Where spreading them does not suffice alone, the changes that cost nothing but time come with it.
+    """
     stated = situation.cluster.count
-    out: list[Remedy] = []
-    for count in sorted({*(c for c in SHARD_COUNTS if c > stated), *([stated] if stated > 1 else [])}):
-        cluster = situation.cluster if count == stated else Cluster(situation.cluster.gpu, count)
-        for change in levers.shard(situation.model, situation.recipe, count):
-            remedy = _evaluate(situation, [change], cluster)
-            if remedy is not None and remedy.fits in _SUFFICES:
-                out.append(remedy)
-        if out:
-            break
-    return out
+    counts = sorted({*(c for c in SHARD_COUNTS if c > stated), *([stated] if stated > 1 else [])})
+    for before in ([], _apply(situation, lossless)):
+        recipe = before[-1].recipe if before else situation.recipe
+        for count in counts:
+            cluster = situation.cluster if count == stated else Cluster(situation.cluster.gpu, count)
+            found = [
+                _evaluate(situation, [*before, change], cluster)
+                for change in levers.shard(situation.model, recipe, count)
+            ]
+            suffice = [remedy for remedy in found if remedy is not None and remedy.fits in _SUFFICES]
+            if suffice:
+                return suffice
+    return []
 
 
 def _evaluate(situation: Situation, changes: list[Change], cluster: Cluster | None = None) -> Remedy | None:
