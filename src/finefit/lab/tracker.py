@@ -54,6 +54,7 @@ class _Block:
     module: str
     phase: str
     assumed: bool = False
+    source: int | None = None  # while loading: the block it was copied from
 
 
 def canonical(name: str) -> str:
@@ -215,6 +216,8 @@ class Tracker(TorchDispatchMode):
         if address in self._live:
             return self._live[address]
         block = self._allocate(storage.nbytes(), op, module=self._owner(source))
+        if self.phase == "load" and isinstance(source, torch.Tensor):
+            self._blocks[block].source = self.block_of(source)
         self._live[address] = block
         self._refs[block] = weakref.ref(storage, partial(self._dead, block, address))
         return block
@@ -314,6 +317,14 @@ class Tracker(TorchDispatchMode):
         kept = [i for i in range(len(events)) if i not in dropped]
         return [root(events[i]) if events[i] >= 0 else ~root(~events[i]) for i in kept], kept
 
+    def _name_sources(self, known: Mapping[int, Label]) -> None:
+        """What a named tensor was copied from while loading belongs to the same module."""
+        for block, (_, module) in known.items():
+            source = self._blocks[block].source
+            while source is not None and not self._blocks[source].module:
+                self._blocks[source].module = module
+                source = self._blocks[source].source
+
     def timeline(self, known: Mapping[int, Label], dims: Dims) -> Timeline:
         """The run as a Timeline.
 
@@ -321,6 +332,7 @@ class Tracker(TorchDispatchMode):
             known: what the blocks hold that the caller knows by name (weights, gradients, ...); the rest
                 follows from phase and module.
         """
+        self._name_sources(known)
         events, kept = self._fold()
         numbers: dict[int, int] = {}
         tensors: list[Tensor] = []

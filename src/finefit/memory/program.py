@@ -1,0 +1,188 @@
+"""A Timeline of any depth: one of four layers, and where its layers repeat.
+
+Layers of a decoder are alike but for the first and the last, so a pass over them is the first layer, a body
+that repeats, and the last. A ``Program`` keeps four layers and marks the two copies of each body; ``unfold``
+writes as many copies as the model has. Which tensor a copy frees follows from roles: the n-th tensor that a
+layer makes in a segment (the events between two marks).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from finefit.memory.timeline import Mark, Tensor, Timeline
+from finefit.step.size import Size
+
+TEMPLATE = 4  # layers of a program: first, two alike, last
+WORKSPACE = "cublas_workspace"  # op of the tensors whose size is the GPU's, not the model's
+
+_LAYER = re.compile(r"((?:^|\.)(?:layers|h|blocks)\.)\d+(?=\.|$)")
+
+# segment; layer; operation and module that made it, without the layer; number among those alike
+Role = tuple[int, int | None, str, int]
+Code = tuple[bool, Role]  # frees it?, the tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Events ``start`` to ``start + 2 * length`` are two copies of a body, the second one layer further.
+
+    ``step`` is 1 where the pass goes up the layers and -1 where it goes down.
+    """
+
+    start: int
+    length: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A Timeline of ``TEMPLATE`` layers with symbolic sizes; without loops, of the depth it was taken at.
+
+    Attributes:
+        growth: elements by which a tensor (by number) grows with each layer: lists over all parameters.
+    """
+
+    timeline: Timeline
+    loops: tuple[Loop, ...] = ()
+    growth: Mapping[int, int] | None = None
+
+    def unfold(self, layers: int, *, workspace: int | None = None, named: bool = True) -> Timeline:
+        """The Timeline of a model with that many layers.
+
+        Args:
+            workspace: bytes of each cuBLAS workspace; None keeps those of the trace.
+            named: give each tensor its own layer and module; without, those of its template, which is
+                faster and enough for the allocator.
+
+        Raises:
+            ValueError: fewer layers than a first, a middle and a last one, or loops that do not cover them.
+        """
+        tensors = _with_workspace(self.timeline.tensors, workspace)
+        if not self.loops:
+            return replace(self.timeline, tensors=tuple(tensors))
+        if layers < TEMPLATE - 1:
+            raise ValueError(f"a folded program has at least {TEMPLATE - 1} layers, not {layers}")
+        more = layers - TEMPLATE
+        for number, elements in (self.growth or {}).items():
+            size = tensors[number].size
+            tensors[number] = replace(tensors[number], size=replace(size, numel=size.numel + more * elements))
+        return _Unfolding(self, tensors, layers, named).timeline()
+
+
+def roles(timeline: Timeline) -> list[Role]:
+    """Role of each tensor, in order of allocation.
+
+    A tensor made outside of any layer counts to the layer of the one before it in its segment.
+    """
+    segments = _segments(timeline)
+    found: list[Role] = [(0, None, "", 0)] * len(timeline.tensors)
+    counts: dict[tuple[int, int | None, str], int] = {}
+    makers: dict[tuple[str, str], str] = {}
+    for number, (start, end) in enumerate(segments):
+        layer: int | None = None
+        for event in timeline.events[start:end]:
+            if event >= 0:
+                tensor = timeline.tensors[event]
+                layer = layer if tensor.layer is None else tensor.layer
+                maker = makers.get((tensor.op, tensor.module))
+                if maker is None:
+                    module = _LAYER.sub(r"\1*", tensor.module, count=1)
+                    maker = makers[tensor.op, tensor.module] = f"{tensor.op} {module}"
+                ordinal = counts[number, layer, maker] = counts.get((number, layer, maker), -1) + 1
+                found[event] = (number, layer, maker, ordinal)
+    return found
+
+
+def codes(timeline: Timeline, known: Sequence[Role]) -> list[Code]:
+    """Each event as what it does to which role."""
+    return [(event < 0, known[event if event >= 0 else ~event]) for event in timeline.events]
+
+
+def shifted(code: Code, step: int) -> Code:
+    """The same event one or more layers further."""
+    frees, (segment, layer, maker, number) = code
+    return frees, (segment, None if layer is None else layer + step, maker, number)
+
+
+def _segments(timeline: Timeline) -> list[tuple[int, int]]:
+    starts = [mark.start for mark in timeline.marks]
+    return list(zip(starts, [*starts[1:], len(timeline.events)], strict=True))
+
+
+def _with_workspace(tensors: Sequence[Tensor], nbytes: int | None) -> list[Tensor]:
+    if nbytes is None:
+        return list(tensors)
+    return [replace(t, size=Size(1, nbytes)) if t.op == WORKSPACE else t for t in tensors]
+
+
+class _Unfolding:
+    """One unfolding: where the template's tensors go and which numbers they get."""
+
+    def __init__(self, program: Program, tensors: Sequence[Tensor], layers: int, named: bool) -> None:
+        self.source, self.loops = program.timeline, program.loops
+        self.layers, self.more, self.named = layers, layers - TEMPLATE, named
+        known = roles(self.source)
+        self.codes = codes(self.source, known)
+        self.templates = {role: tensors[number] for number, role in enumerate(known)}
+        self.numbers: dict[Role, int] = {}
+        self.tensors: list[Tensor] = []
+        self.events: list[int] = []
+        self.modules: dict[tuple[str, int], str] = {}
+
+    def timeline(self) -> Timeline:
+        starts: dict[int, int] = {}  # marks are never inside a loop
+        at = 0
+        for loop in self.loops:
+            self._straight(at, loop.start, starts)
+            starts[loop.start] = len(self.events)
+            body = self.codes[loop.start : loop.start + loop.length]
+            base = self.more if loop.step < 0 else 0
+            for copy in range(self.layers - 2):
+                for frees, (segment, layer, maker, number) in body:
+                    where = None if layer is None else layer + base + loop.step * copy
+                    self._emit(frees, (segment, where, maker, number))
+            at = loop.start + 2 * loop.length
+        self._straight(at, len(self.codes), starts)
+        starts[len(self.codes)] = len(self.events)
+        marks = tuple(Mark(starts[m.start], m.phase, m.step) for m in self.source.marks)
+        expected = sum(self._copies(role) for role in self.templates)
+        if len(self.tensors) != expected:
+            raise ValueError(f"unfolding made {len(self.tensors)} tensors of {expected}")
+        return Timeline(tuple(self.tensors), tuple(self.events), marks, dims=self.source.dims)
+
+    def _copies(self, role: Role) -> int:
+        """Layers for which a tensor of the template stands: the second of the two alike stands for the rest."""
+        return self.layers - TEMPLATE + 1 if role[1] == 2 else 1
+
+    def _straight(self, start: int, end: int, starts: dict[int, int]) -> None:
+        for index in range(start, end):
+            starts[index] = len(self.events)
+            frees, (segment, layer, maker, number) = self.codes[index]
+            where = layer + self.more if layer is not None and layer >= 2 else layer
+            self._emit(frees, (segment, where, maker, number))
+
+    def _emit(self, frees: bool, role: Role) -> None:
+        if frees:
+            self.events.append(~self.numbers[role])
+            return
+        self.numbers[role] = len(self.tensors)
+        self.events.append(len(self.tensors))
+        self.tensors.append(self._tensor(role))
+
+    def _tensor(self, role: Role) -> Tensor:
+        segment, layer, maker, number = role
+        if layer is None:
+            return self.templates[role]
+        template = layer if layer < 2 else layer - self.more if layer == self.layers - 1 else 2
+        if self.layers < TEMPLATE and layer == self.layers - 1:
+            template = TEMPLATE - 1
+        found = self.templates[segment, template, maker, number]
+        if not self.named or found.layer is None or found.layer == layer:
+            return found
+        key = (found.module, layer)
+        if key not in self.modules:
+            self.modules[key] = _LAYER.sub(rf"\g<1>{layer}", found.module, count=1)
+        return replace(found, layer=layer, module=self.modules[key])
