@@ -82,7 +82,7 @@ def memory(
     Raises:
         InputError, UnknownModel, UnknownGpu, NotModelled: what, where and how to fix it.
     """
-    day = _day(as_of)
+    day = day_of(as_of)
     cluster, notes = _cluster(gpu)
     resolved = _with_warnings(resolve_flags(model, **flags), notes)
     if resolved.recipe is None:
@@ -125,9 +125,9 @@ def plan(
 
     money = None if budget is None else parse_money(budget)
     wishes = Wishes(
-        as_of=_day(as_of),
+        as_of=day_of(as_of),
         kinds=tuple(kinds),
-        currency=_currency(currency) or (money.currency if money else "USD"),
+        currency=currency_of(currency) or (money.currency if money else "USD"),
         budget=money,
         deadline_seconds=None if deadline is None else parse_duration(deadline),
     )
@@ -145,6 +145,33 @@ def plan(
     if resolved.recipe is None:
         return _table(str(source), resolved, cluster, wishes.as_of, flags)
     return make_plan(resolved, cluster, wishes)
+
+
+def workload(
+    source: str | Path,
+    *,
+    gpu: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+    **question: Unpack[Question],
+) -> tuple[Resolved, Cluster | None]:
+    """What ``plan`` would plan, without planning it: the whole recipe with the source of each field, and the GPUs.
+
+    Args:
+        source, gpu, overrides, question: as ``plan`` takes them.
+
+    Raises:
+        InputError, UnknownModel, UnknownGpu, NotModelled: what, where and how to fix it; a recipe that lacks
+            its method or length is wrong input here.
+    """
+    cluster, notes = _cluster(gpu)
+    flags = Flags(**{key: question[key] for key in Flags.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
+    data = Data(**{key: question[key] for key in Data.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
+    if is_config(source):
+        resolved = _from_config(source, overrides, data, flags)
+    else:
+        resolved = _from_flags(str(source), overrides, data, flags)
+    resolved.workload(cluster)  # says what is missing
+    return _with_warnings(resolved, notes), cluster
 
 
 def known_gpus() -> list[tuple[str, int, str]]:
@@ -290,7 +317,8 @@ def _check_kinds(kinds: tuple[str, ...]) -> None:
         raise InputError(what, where="--kinds", fix=f"write some of {', '.join(Kind)}")
 
 
-def _currency(text: str | None) -> str | None:
+def currency_of(text: str | None) -> str | None:
+    """The currency that ``--currency`` names, None for none."""
     if text is None:
         return None
     if text.upper() not in ("USD", "CNY"):
@@ -298,7 +326,8 @@ def _currency(text: str | None) -> str | None:
     return text.upper()
 
 
-def _day(as_of: str | dt.date | None) -> dt.date:
+def day_of(as_of: str | dt.date | None) -> dt.date:
+    """The day of the answer: as stated, else today."""
     if as_of is None:
         return dt.date.today()
     if isinstance(as_of, dt.date):

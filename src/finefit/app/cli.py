@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
 from finefit import __version__
-from finefit.app import options
+from finefit.app import gpus_command, offers_command, options, trace_command
 from finefit.errors import FinefitError, InputError
 
 if TYPE_CHECKING:
@@ -75,7 +75,10 @@ def parser() -> ArgumentParser:
     options.add_common(memory)
     options.add(memory, options.RECIPE, "the recipe")
 
-    command("gpus", _gpus, "The GPUs finefit knows, with the memory torch reports.")
+    trace_command.add(command)
+
+    offers_command.add(command)
+    gpus_command.add(command)
     command("models", _models, "The models finefit knows by name, and which of them it models.")
     return top
 
@@ -115,7 +118,7 @@ def _plan(stated: Namespace) -> int:
         stated.source,
         gpu=stated.gpu,
         kinds=kinds,
-        overrides=_overrides(stated.changes),
+        overrides=options.overrides(stated.changes),
         as_of=stated.as_of,
         **run,
         **recipe,
@@ -128,14 +131,6 @@ def _memory(stated: Namespace) -> int:
 
     recipe = {name: getattr(stated, name) for name in options.RECIPE}
     return _show(api.memory(stated.model, gpu=stated.gpu, as_of=stated.as_of, **recipe), stated)
-
-
-def _gpus(stated: Namespace) -> int:
-    from finefit import api
-
-    for gpu_id, memory, label in api.known_gpus():
-        print(f"{gpu_id:<24} {memory / 2**30:7.2f} GiB  {label}")
-    return FITS
 
 
 def _models(stated: Namespace) -> int:
@@ -169,19 +164,6 @@ def _show(answer: Answer, stated: Namespace) -> int:
 
         draw(answer, pick_language(stated.lang))
     return exit_code(answer, stated.strict)
-
-
-def _overrides(changes: list[str] | None) -> dict[str, object] | None:
-    """``--set KEY=VALUE`` as keys of the config; the values are read as the tool reads them."""
-    if not changes:
-        return None
-    out: dict[str, object] = {}
-    for change in changes:
-        key, equals, value = change.partition("=")
-        if not equals or not key.strip():
-            raise InputError(f"{change[:60]!r} is not KEY=VALUE", where="--set", fix="write --set cutoff_len=4096")
-        out[key.strip()] = value
-    return out
 
 
 def _in_language(error: FinefitError, given: list[str]) -> str:

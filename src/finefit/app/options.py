@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, BooleanOptionalAction
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from collections.abc import Callable
 from typing import Any
+
+from finefit.errors import InputError
+
+# Adds a command: its name, what runs it, one sentence of help.
+Adder = Callable[[str, Callable[[Namespace], int], str], ArgumentParser]
 
 # Destination → (flag, settings of argparse). The recipe of a model, as ``finefit.api.Flags`` takes it.
 RECIPE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -51,7 +57,25 @@ def add(parser: ArgumentParser, table: dict[str, tuple[str, dict[str, Any]]], ti
 def add_common(parser: ArgumentParser) -> None:
     """Options of every answer."""
     parser.add_argument("--gpu", metavar="GPU", help='"RTX 4090", "2x RTX 4090", "H100:8"')
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--strict", action="store_true", help="exit with 1 where it is tight")
+    add_output(parser)
+
+
+def add_output(parser: ArgumentParser) -> None:
+    """Form, language and day of an answer."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--lang", metavar="LANG", help="en or zh; that of the environment if left out")
     parser.add_argument("--as-of", metavar="DATE", help="the day of the answer, today if left out")
+
+
+def overrides(changes: list[str] | None) -> dict[str, object] | None:
+    """``--set KEY=VALUE`` as keys of the config; the values are read as the tool reads them."""
+    if not changes:
+        return None
+    out: dict[str, object] = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"{change[:60]!r} is not KEY=VALUE", where="--set", fix="write --set cutoff_len=4096")
+        out[key.strip()] = value
+    return out

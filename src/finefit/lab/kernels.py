@@ -69,6 +69,15 @@ TEMPS: dict[str, Temps] = {
     "bitsandbytes::gemm_4bit": gemm_4bit,
 }
 
+# Where each assumed block of memory was read, by the name of the operation in the Timeline.
+SOURCES = {
+    "_scaled_dot_product_flash_attention_backward": "torch 2.13.0 transformers/cuda/flash_attn/flash_api.cpp mha_bwd",
+    "embedding_dense_backward": "torch 2.13.0 native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu",
+    "gemm_4bit": "bitsandbytes 0.50.2 backends/cuda/ops.py _dequant_linear_fallback",
+    "cublas_workspace": "torch 2.13.0 cuda/CublasHandlePool.cpp parseChosenWorkspaceSize",
+    "nonzero": "torch 2.13.0 native/TensorAdvancedIndexing.cpp expandTensors: every element taken as chosen",
+}
+
 # Operators that take a cuBLAS handle and with it a workspace for each thread.
 CUBLAS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "bitsandbytes::gemm_4bit"))
 
