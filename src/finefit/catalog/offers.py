@@ -14,6 +14,8 @@ from finefit.errors import InputError
 from finefit.units import Money
 
 __all__ = [
+    "DRIFT_LIST",
+    "DRIFT_MARKET",
     "FRESH_DAYS",
     "Kind",
     "Offer",
@@ -22,6 +24,7 @@ __all__ = [
     "age_days",
     "all_offers",
     "drift_band",
+    "is_marketplace",
     "offers_for",
     "price_summary",
     "price_summary_in",
@@ -33,8 +36,8 @@ FRESH_DAYS = 7  # list prices move weekly at most, so an older row may have been
 # On-demand medians moved by 17 % (A100 80 GB), 19 % (B200), 22 % (H100 SXM) and 25 % (H200) from October 2025 to
 # August 2026, marketplaces by more: 2.5 % and 4 % a month of age cover what was seen (daily prices of
 # tugot17/gpu-price-tracker and gpurentalprices.com).
-_DRIFT_LIST = Decimal("0.025")
-_DRIFT_MARKET = Decimal("0.04")
+DRIFT_LIST = Decimal("0.025")
+DRIFT_MARKET = Decimal("0.04")
 _MONTH = Decimal("30.4375")  # days, 365.25 / 12
 # Marketplaces by their sources: labelled so (tardellirs/gpu-pricing: akash, spheron), or moving by more than 2 %
 # on most days (gpurentalprices.com: Vast 73 %, Spheron 33 %; list-price clouds 0 to 4 %).
@@ -86,9 +89,14 @@ def drift_band(offer: Offer, on: dt.date) -> tuple[Decimal, Decimal]:
     age = age_days(offer, on)
     if age <= FRESH_DAYS:
         return Decimal(1), Decimal(1)
-    follows_demand = offer.kind in (Kind.COMMUNITY, Kind.SPOT) or offer.provider in _MARKETPLACES
-    width = (_DRIFT_MARKET if follows_demand else _DRIFT_LIST) * age / _MONTH
+    follows_demand = offer.kind in (Kind.COMMUNITY, Kind.SPOT) or is_marketplace(offer.provider)
+    width = (DRIFT_MARKET if follows_demand else DRIFT_LIST) * age / _MONTH
     return max(1 - width, Decimal(0)), 1 + width
+
+
+def is_marketplace(provider: str) -> bool:
+    """Whether the machines are other people's, let through a marketplace."""
+    return provider in _MARKETPLACES
 
 
 def price_summary(offers: Iterable[Offer]) -> dict[str, PriceSummary]:

@@ -6,16 +6,13 @@ lost; times are rounded to nine significant digits, far below their own uncertai
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_EVEN, Decimal
 from typing import TYPE_CHECKING, Any
 
-from finefit import __version__
 from finefit.planner.answer import MemoryAnswer
 from finefit.planner.inputs import inputs_of
+from finefit.planner.plain import head, money, number, plain
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from finefit.catalog.offers import PriceSummary
     from finefit.cost import Bill, Limit
     from finefit.cost.bill import BillItem, Span
@@ -27,13 +24,12 @@ if TYPE_CHECKING:
     from finefit.workload.cluster import Cluster, Gpu
 
 MEMORY_SCHEMA, PLAN_SCHEMA = "finefit/memory/1", "finefit/plan/1"
-_CENT = Decimal("0.0001")
 
 
 def memory_object(answer: MemoryAnswer) -> dict[str, Any]:
     """``finefit memory --json``."""
     return {
-        **_head(MEMORY_SCHEMA, answer.as_of, answer.catalog_revision),
+        **head(MEMORY_SCHEMA, answer.as_of, answer.catalog_revision),
         "inputs": inputs_of(answer),
         "gpus": _cluster(answer.cluster),
         **_memory(answer.peak, answer.context),
@@ -47,7 +43,7 @@ def memory_object(answer: MemoryAnswer) -> dict[str, Any]:
 def plan_object(plan: Plan) -> dict[str, Any]:
     """``finefit plan --json`` of a whole workload."""
     return {
-        **_head(PLAN_SCHEMA, plan.as_of, plan.catalog_revision),
+        **head(PLAN_SCHEMA, plan.as_of, plan.catalog_revision),
         "kind": "plan",
         "inputs": inputs_of(plan),
         "gpus": _cluster(plan.cluster),
@@ -62,8 +58,8 @@ def plan_object(plan: Plan) -> dict[str, Any]:
         else {
             "count": plan.fewer.count,
             "needed": plan.fewer.needed,
-            "times_pay": _number(plan.fewer.times_pay),
-            "times_speed": _number(plan.fewer.times_speed),
+            "times_pay": number(plan.fewer.times_pay),
+            "times_speed": number(plan.fewer.times_speed),
         },
         "remedies": [_remedy(remedy) for remedy in plan.remedies],
         "cards": [_card(card) for card in plan.cards],
@@ -71,7 +67,7 @@ def plan_object(plan: Plan) -> dict[str, Any]:
             kind: {currency: _summary(found) for currency, found in by_currency.items()}
             for kind, by_currency in plan.prices.items()
         },
-        "price": _money(plan.price),
+        "price": money(plan.price),
         "offers": [_offer(line) for line in plan.offers],
         "run": _run(plan.run, None if plan.run_unknown is None else str(plan.run_unknown)),
         "bill": _bill(plan.bill, plan.bill_per_1000),
@@ -86,7 +82,7 @@ def plan_object(plan: Plan) -> dict[str, Any]:
 def table_object(table: MethodTable) -> dict[str, Any]:
     """``finefit plan MODEL --json`` without a method or a length."""
     return {
-        **_head(PLAN_SCHEMA, table.as_of, table.catalog_revision),
+        **head(PLAN_SCHEMA, table.as_of, table.catalog_revision),
         "kind": "methods",
         "inputs": {"model": {"value": table.model.name, "source": f"stated ({table.model_text})"}},
         "missing": list(table.missing),
@@ -115,7 +111,7 @@ def table_object(table: MethodTable) -> dict[str, Any]:
 def largest_object(answer: LargestModels) -> dict[str, Any]:
     """``finefit plan --gpu GPU --json`` without a model."""
     return {
-        **_head(PLAN_SCHEMA, answer.as_of, answer.catalog_revision),
+        **head(PLAN_SCHEMA, answer.as_of, answer.catalog_revision),
         "kind": "largest_models",
         "inputs": {},
         "gpus": _cluster(answer.cluster),
@@ -136,15 +132,6 @@ def largest_object(answer: LargestModels) -> dict[str, Any]:
         "offers": [],
         "assumptions": list(answer.assumptions),
         "warnings": list(answer.warnings),
-    }
-
-
-def _head(schema: str, as_of: dt.date, revision: str) -> dict[str, Any]:
-    return {
-        "schema": schema,
-        "finefit_version": __version__,
-        "catalog_revision": revision,
-        "as_of": as_of.isoformat(),
     }
 
 
@@ -192,7 +179,7 @@ def _steps(steps: Steps) -> dict[str, Any]:
         "weights_16bit_bytes": steps.weights_16bit,
         "weights_bytes": steps.weights,
         "states_bytes": steps.states,
-        "states_multiplier": _number(steps.multiplier),
+        "states_multiplier": number(steps.multiplier),
         "activations_bytes": steps.activations,
         "logits_bytes": steps.logits,
         "tokens": steps.tokens,
@@ -206,8 +193,8 @@ def _remedy(remedy: Remedy) -> dict[str, Any]:
         "change": str(remedy.change),
         "settings": {name: {"before": old, "after": new} for name, (old, new) in remedy.settings.items()},
         "saved_bytes": remedy.saved_bytes,
-        "slowdown": _number(remedy.slowdown),
-        "money": _money(remedy.money),
+        "slowdown": number(remedy.slowdown),
+        "money": money(remedy.money),
         "money_samples": remedy.money_samples,
         "risk": None if remedy.risk is None else str(remedy.risk),
         "rule": str(remedy.rule),
@@ -222,17 +209,17 @@ def _card(card: CardFit) -> dict[str, Any]:
         "count": card.count,
         "fits": card.fits.value,
         "margin": _margin(card.margin),
-        "hours_per_1000_samples": _number(card.hours_per_1000),
-        "price_per_gpu_hour": _money(card.price),
-        "cost_per_1000_samples": _money(card.cost_per_1000),
+        "hours_per_1000_samples": number(card.hours_per_1000),
+        "price_per_gpu_hour": money(card.price),
+        "cost_per_1000_samples": money(card.cost_per_1000),
     }
 
 
 def _summary(found: PriceSummary) -> dict[str, Any]:
     return {
-        "low": _money(found.low),
-        "median": _money(found.median),
-        "high": _money(found.high),
+        "low": money(found.low),
+        "median": money(found.median),
+        "high": money(found.high),
         "offers": found.offers,
         "oldest": found.oldest.isoformat(),
         "newest": found.newest.isoformat(),
@@ -245,14 +232,14 @@ def _offer(line: OfferLine) -> dict[str, Any]:
         "gpu": line.gpu.id,
         "kind": line.kind,
         "region": line.region,
-        "price_per_gpu_hour": _money(line.price),
+        "price_per_gpu_hour": money(line.price),
         "gpus_billed": line.gpus_billed,
-        "hourly": _money(line.hourly),
-        "cost_per_1000_samples": _money(line.per_1000),
-        "total": _money(line.total),
+        "hourly": money(line.hourly),
+        "cost_per_1000_samples": money(line.per_1000),
+        "total": money(line.total),
         "date": line.date.isoformat(),
         "age_days": line.age_days,
-        "drift": {"low": _plain(line.drift[0]), "high": _plain(line.drift[1])},
+        "drift": {"low": plain(line.drift[0]), "high": plain(line.drift[1])},
         "confidence": line.confidence,
         "source": line.source,
     }
@@ -262,17 +249,17 @@ def _run(run: Run | None, unknown: str | None) -> dict[str, Any]:
     """Every figure is null where the time is unknown; ``unknown`` says why."""
     interval = None if run is None else run.hours_interval
     return {
-        "step_seconds": None if run is None else _number(run.step_seconds),
-        "tokens_per_second": None if run is None else _number(run.tokens_per_second),
-        "hours": None if run is None else _number(run.hours),
-        "hours_interval": None if interval is None else [_number(end) for end in interval],
-        "hours_per_1000_samples": None if run is None else _number(run.hours_per_1000_samples),
+        "step_seconds": None if run is None else number(run.step_seconds),
+        "tokens_per_second": None if run is None else number(run.tokens_per_second),
+        "hours": None if run is None else number(run.hours),
+        "hours_interval": None if interval is None else [number(end) for end in interval],
+        "hours_per_1000_samples": None if run is None else number(run.hours_per_1000_samples),
         "steps": None if run is None else run.steps,
         "row_tokens": None if run is None else run.row_tokens,
         "row_rule": None if run is None else run.row_rule,
         "upper_bound": None if run is None else run.upper_bound,
-        "step_parts_seconds": None if run is None else {name: _number(s) for name, s in run.step.parts.items()},
-        "spread": None if run is None else _number(run.step.spread),
+        "step_parts_seconds": None if run is None else {name: number(s) for name, s in run.step.parts.items()},
+        "spread": None if run is None else number(run.step.spread),
         "reasons": [] if run is None else list(run.step.reasons),
         "notes": [] if run is None else list(run.notes),
         "unknown": unknown,
@@ -282,11 +269,11 @@ def _run(run: Run | None, unknown: str | None) -> dict[str, Any]:
 def _bill(bill: Bill | None, per_1000: Money | None) -> dict[str, Any]:
     return {
         "items": [] if bill is None else [_item(item) for item in bill.items],
-        "total": None if bill is None else _money(bill.total),
-        "low": None if bill is None else _money(bill.low),
-        "high": None if bill is None else _money(bill.high),
+        "total": None if bill is None else money(bill.total),
+        "low": None if bill is None else money(bill.low),
+        "high": None if bill is None else money(bill.high),
         "unknown": [] if bill is None else list(bill.unknown),
-        "per_1000_samples": _money(per_1000),
+        "per_1000_samples": money(per_1000),
     }
 
 
@@ -295,10 +282,10 @@ def _item(item: BillItem) -> dict[str, Any]:
         "name": item.name,
         "unit": item.unit,
         "quantity": _span(item.quantity),
-        "unit_price": _money(item.unit_price),
-        "amount": _money(item.amount),
-        "low": _money(item.low),
-        "high": _money(item.high),
+        "unit_price": money(item.unit_price),
+        "amount": money(item.amount),
+        "low": money(item.low),
+        "high": money(item.high),
         "source": item.source,
     }
 
@@ -306,7 +293,7 @@ def _item(item: BillItem) -> dict[str, Any]:
 def _span(span: Span | None) -> dict[str, str] | None:
     if span is None:
         return None
-    return {"low": _plain(span.low), "likely": _plain(span.likely), "high": _plain(span.high)}
+    return {"low": plain(span.low), "likely": plain(span.likely), "high": plain(span.high)}
 
 
 def _limit(limit: Limit | None) -> dict[str, Any] | None:
@@ -316,24 +303,5 @@ def _limit(limit: Limit | None) -> dict[str, Any] | None:
     return {
         "meets": limit.meets,
         "reason": limit.reason,
-        "affordable_hours": None if hours is None else _plain(hours),
+        "affordable_hours": None if hours is None else plain(hours),
     }
-
-
-def _money(money: Money | None) -> dict[str, str | None] | None:
-    if money is None:
-        return None
-    return {
-        "amount": _plain(money.amount),
-        "currency": money.currency,
-        "as_of": None if money.as_of is None else money.as_of.isoformat(),
-    }
-
-
-def _plain(value: Decimal) -> str:
-    """A decimal with four digits after the point, as text."""
-    return str(value.quantize(_CENT, rounding=ROUND_HALF_EVEN))
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.9g}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from finefit.planner.answer import MemoryAnswer
@@ -26,17 +27,22 @@ def render(answer: Answer, language: str = "en", *, cells: int = _PLAIN_CELLS) -
 
 
 def draw(answer: Answer, language: str = "en", *, file: TextIO | None = None) -> None:
-    """Print the report: as wide as the terminal and in colour on one, else plain and 80 cells wide."""
+    """Print the report of an answer."""
+    draw_page(lambda cells: page(answer, language, cells=cells), file=file)
+
+
+def draw_page(make: Callable[[int], Page], *, file: TextIO | None = None) -> None:
+    """Print a page made for so many cells: as wide as the terminal and in colour on one, else plain and 80 wide."""
     file = file or sys.stdout
     if not file.isatty():
         encoding = file.encoding or "utf-8"
-        file.write(render(answer, language).encode(encoding, errors="replace").decode(encoding))
+        file.write(str(make(_PLAIN_CELLS)).encode(encoding, errors="replace").decode(encoding))
         return
     from rich.console import Console  # only for a person at a terminal: it takes a tenth of a second
     from rich.text import Text
 
     console = Console(file=file, highlight=False)
-    for line, style in page(answer, language, cells=min(console.width, _WIDEST_CELLS)).lines:
+    for line, style in make(min(console.width, _WIDEST_CELLS)).lines:
         console.print(Text(line, style=_COLOURS[style]), soft_wrap=True)
 
 

@@ -256,6 +256,11 @@ def date(day: dt.date) -> str:
     return day.isoformat()
 
 
+def amount(number: Decimal) -> str:
+    """The digits of an amount of money alone."""
+    return _digits(number)
+
+
 def _digits(amount: Decimal, largest: Decimal | None = None) -> str:
     """Cents, or two figures of the largest of the amounts beside it where that is below ten cents."""
     decimals = max(2, 1 - abs(amount if largest is None else largest).adjusted())
