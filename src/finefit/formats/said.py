@@ -21,11 +21,14 @@ class Said:
     """A configuration as written.
 
     Attributes:
-        tool: whose configuration it is ("llamafactory").
+        tool: whose configuration it is ("llamafactory", "axolotl", ...).
         version: version whose rules it is read by.
         path: the file; companions are looked for beside it.
-        entries: top-level keys in the order of the file.
+        entries: keys in the order of the file; those of nested sections by dotted names.
         warnings: what is odd about the writing itself, one sentence each.
+        program: the entry point and its subcommand where a command line says it ("swift rlhf"), else "".
+        launch: what launchers and the environment say: nproc_per_node, CUDA_VISIBLE_DEVICES, config_file, ...
+        comments: comments of the file with their lines; some state the recipe or the GPUs nowhere else.
     """
 
     tool: str
@@ -33,6 +36,9 @@ class Said:
     path: Path
     entries: Mapping[str, Entry] = field(default_factory=lambda: MappingProxyType({}))
     warnings: tuple[str, ...] = ()
+    program: str = ""
+    launch: Mapping[str, Entry] = field(default_factory=lambda: MappingProxyType({}))
+    comments: tuple[tuple[int, str], ...] = ()
 
     def where(self, key: str) -> str:
         """The place of a key, or of the file where the key is absent: "train.yaml:12: cutoff_len"."""

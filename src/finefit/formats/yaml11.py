@@ -7,6 +7,7 @@ OmegaConf's (omegaconf 2.3.0 ``_utils.py`` ``get_yaml_loader``) for a number. ``
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -137,6 +138,55 @@ def load_mapping(text: str, name: str, dialect: Dialect = Dialect.PYYAML) -> Doc
         raise InputError("the file refers to itself", where=name, fix="remove the recursive alias") from None
 
 
+def load_tree(text: str, name: str, dialect: Dialect = Dialect.PYYAML) -> Document:
+    """The same with the keys of nested mappings too, as dotted names: "train.micro_batch_size".
+
+    Mappings stand beside their parts; lists are values as they are.
+
+    Raises:
+        InputError: as ``load_mapping``, or a mapping that grows without bound through its aliases.
+    """
+    document = load_mapping(text, name, dialect)
+    loader = _LOADERS[dialect](text)
+    try:
+        node = loader.get_single_node()
+        lines: dict[str, int] = {}
+        _nested_lines(loader, node, "", lines, name, 0)
+    except yaml.YAMLError as error:
+        raise InputError(f"this is not YAML: {str(error).splitlines()[0]}", where=name, fix="correct it") from None
+    except (ValueError, TypeError, OverflowError, AttributeError, KeyError, IndexError) as error:
+        raise InputError(f"a value cannot be read: {error}", where=name, fix="correct the value") from None
+    except RecursionError:
+        raise InputError("the file refers to itself", where=name, fix="remove the recursive alias") from None
+    finally:
+        loader.dispose()
+    values = dict(flat({key: value for key, value, _ in document.items}, name))
+    top = {key: line for key, _, line in document.items}
+    items = tuple((key, value, lines.get(key, top[key.partition(".")[0]])) for key, value in values.items())
+    return Document(items, document.duplicates)
+
+
+def flat(mapping: Mapping[str, object], name: str) -> Iterator[tuple[str, object]]:
+    """Every key of a mapping and of the mappings in it, dotted; a key that holds a dot keeps it.
+
+    Raises:
+        InputError: nested too deep, or too many keys.
+    """
+    waiting = [("", mapping, 0)]
+    count = 0
+    while waiting:
+        prefix, current, depth = waiting.pop()
+        for key, value in current.items():
+            count += 1
+            if count > MAX_NODES or depth > MAX_DEPTH:
+                raise InputError("the file has more values than any configuration", where=name, fix="name the config")
+            if not isinstance(key, str):
+                continue
+            yield prefix + key, value
+            if isinstance(value, Mapping):
+                waiting.append((f"{prefix}{key}.", value, depth + 1))
+
+
 def load_scalar(text: str, name: str, dialect: Dialect = Dialect.PYYAML) -> object:
     """The value of a text as it would be read after ``key:``, as in ``key=value`` on a command line.
 
@@ -188,6 +238,21 @@ def _mapping(loader: yaml.SafeLoader, node: yaml.Node | None, name: str) -> Docu
         values[key] = (loader.construct_object(value_node, deep=True), line)
     items = tuple((key, value, line) for key, (value, line) in values.items())
     return Document(items, tuple(duplicates))
+
+
+def _nested_lines(
+    loader: yaml.SafeLoader, node: yaml.Node | None, prefix: str, lines: dict[str, int], name: str, depth: int
+) -> None:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    if depth > MAX_DEPTH or len(lines) > MAX_NODES:
+        raise InputError("the file has more values than any configuration", where=name, fix="name the config")
+    loader.flatten_mapping(node)
+    for key_node, value_node in node.value:
+        if isinstance(key_node, yaml.ScalarNode):
+            key = f"{prefix}{key_node.value}"
+            lines[key] = key_node.start_mark.line + 1
+            _nested_lines(loader, value_node, f"{key}.", lines, name, depth + 1)
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:

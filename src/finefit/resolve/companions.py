@@ -16,7 +16,7 @@ from finefit.resolve.settings import Settings
 from finefit.resolve.shown import shown
 
 # ds_z3_config.json, zero2.json, zero_stage3_offload: the stage as people name their files
-_STAGE = re.compile(r"(?:z|zero|stage)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.I)
+STAGE = re.compile(r"(?:z|zero|stage)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.I)
 _AUTO: dict[str, object] = {"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
 
 
@@ -66,7 +66,7 @@ def deepspeed_of(settings: Settings, notes: Notes) -> DeepSpeed | None:
 
 def _from_name(name: str, where: str, notes: Notes) -> DeepSpeed:
     base = name.replace("\\", "/").rpartition("/")[2]
-    match = _STAGE.search(base)
+    match = STAGE.search(base)
     if match is None:
         notes.warn(f"{where}: the file {name} is not here, so the ZeRO stage is unknown")
         notes.assume(

@@ -1,4 +1,8 @@
-"""Defaults of a tool at a version, from catalog/data/tool_defaults.csv (made by scripts/extract_tool_defaults.py)."""
+"""Defaults of a tool at a version, from two tables of catalog/data.
+
+``tool_defaults.csv`` holds every key of two tools (made by scripts/extract_tool_defaults.py);
+``format_defaults.csv`` the keys that the readings of other tools use, each with the file that declares it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from types import MappingProxyType
 
 from finefit.errors import DataError
 
-_TABLE = Path(__file__).parents[1] / "catalog" / "data" / "tool_defaults.csv"
+_FOLDER = Path(__file__).parents[1] / "catalog" / "data"
+_TABLES = (_FOLDER / "tool_defaults.csv", _FOLDER / "format_defaults.csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +35,22 @@ class Default:
     library: str
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def defaults(tool: str, version: str) -> Mapping[str, Default]:
-    """Every key of a tool's configuration at one version.
+    """Every key of a tool's configuration at one version that has a row.
 
     Raises:
-        DataError: the table has no such tool and version, or is damaged.
+        DataError: the tables have no such tool and version, or are damaged.
     """
     out: dict[str, Default] = {}
-    try:
-        with _TABLE.open(encoding="utf-8", newline="") as handle:
-            for row_tool, row_version, key, kind, default, library, _ in csv.reader(handle):
-                if row_tool == tool and row_version == version:
-                    out[key] = Default(kind, json.loads(default) if default else None, library)
-    except (OSError, ValueError) as error:
-        raise DataError(f"the table of tool defaults is damaged: {error}", where=str(_TABLE)) from error
+    for table in _TABLES:
+        try:
+            with table.open(encoding="utf-8", newline="") as handle:
+                for row_tool, row_version, key, kind, default, library, _ in csv.reader(handle):
+                    if row_tool == tool and row_version == version:
+                        out[key] = Default(kind, json.loads(default) if default else None, library)
+        except (OSError, ValueError) as error:
+            raise DataError(f"the table of tool defaults is damaged: {error}", where=str(table)) from error
     if not out:
-        raise DataError(f"no defaults of {tool} {version}", where=str(_TABLE))
+        raise DataError(f"no defaults of {tool} {version}", where=str(_FOLDER))
     return MappingProxyType(out)
