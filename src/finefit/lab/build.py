@@ -89,23 +89,28 @@ def prepare_model(module: Any, recipe: Recipe) -> Any:
     return module
 
 
-def _adapt(module: Any, recipe: Recipe) -> Any:
-    from peft import LoraConfig, get_peft_model
+def lora_config(recipe: Recipe) -> Any:
+    """PEFT's config of the recipe's adapters."""
+    from peft import LoraConfig
 
     lora = recipe.lora
     assert lora is not None
-    adapted: Any = get_peft_model(
-        module,
-        LoraConfig(
-            r=lora.rank,
-            lora_alpha=lora.alpha,
-            lora_dropout=lora.dropout,
-            target_modules=list(lora.targets),
-            modules_to_save=list(lora.modules_to_save) or None,
-            task_type="CAUSAL_LM",
-        ),
-        autocast_adapter_dtype=lora.dtype == DType.FP32,
+    return LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.targets),
+        modules_to_save=list(lora.modules_to_save) or None,
+        task_type="CAUSAL_LM",
     )
+
+
+def _adapt(module: Any, recipe: Recipe) -> Any:
+    from peft import get_peft_model
+
+    lora = recipe.lora
+    assert lora is not None
+    adapted: Any = get_peft_model(module, lora_config(recipe), autocast_adapter_dtype=lora.dtype == DType.FP32)
     for name, parameter in adapted.named_parameters():
         if "lora_" in name and parameter.dtype != DTYPES[lora.dtype]:
             parameter.data = parameter.data.to(DTYPES[lora.dtype])

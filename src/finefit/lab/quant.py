@@ -13,6 +13,8 @@ import bitsandbytes as bnb
 import torch
 from bitsandbytes.functional import QuantState
 from torch import nn
+from transformers import BitsAndBytesConfig
+from transformers.quantizers import AutoHfQuantizer
 from transformers.utils.quantization_config import QuantizationMethod
 
 from finefit.workload.recipe import Quant
@@ -86,6 +88,8 @@ def quantise(model: Any, quant: Quant, compute: torch.dtype) -> None:
     model.is_quantized, model.quantization_method = True, QuantizationMethod.BITS_AND_BYTES
     model.is_loaded_in_8bit = quant.kind == "int8"
     model.is_loaded_in_4bit = not model.is_loaded_in_8bit
+    settings = BitsAndBytesConfig(load_in_8bit=model.is_loaded_in_8bit, load_in_4bit=model.is_loaded_in_4bit)
+    model.hf_quantizer = AutoHfQuantizer.from_config(settings)  # trainers ask it whether training is supported
 
 
 def quantisation_tensors(parameter: torch.Tensor) -> list[torch.Tensor]:

@@ -33,7 +33,7 @@ def tensors_of(module: Any) -> Iterator[tuple[torch.Tensor, Label]]:
         yield buffer, ("buffers", canonical(name).rpartition(".")[0])
 
 
-def _label_residents(tracker: Recorder, module: Any, optimizer: torch.optim.Optimizer) -> dict[int, Label]:
+def label_residents(tracker: Recorder, module: Any, optimizer: torch.optim.Optimizer) -> dict[int, Label]:
     """What the blocks hold that outlive a step."""
     found: dict[int | None, Label] = {}
     for tensor, label in tensors_of(module):
@@ -155,7 +155,7 @@ def run(
         evaluate(module, recipe, recipe.eval_batch, fused, device)
         tracker.mark("save", STEPS)
         save(module, optimizer)
-    return {**known, **_label_residents(tracker, module, optimizer)}
+    return {**known, **label_residents(tracker, module, optimizer)}
 
 
 def evaluate(module: Any, recipe: Recipe, rows: int, fused: dict[str, bool], device: str) -> None:

@@ -31,7 +31,7 @@ TORCH = "2.13.0"  # the version whose internals shim.py patches
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Garbage collection at a random moment would free cycles at a random event."""
     enabled = gc.isenabled()
     gc.disable()
@@ -79,7 +79,7 @@ def _traced(model: Model, recipe: Recipe, arch: str) -> Timeline:
     ):
         warnings.simplefilter("ignore", FutureWarning)  # peft calls names that transformers 5 renamed
         module = load_model(model, recipe)
-        with Tracker(recompute, arch, recipe.padded) as tracker, _no_collection():
+        with Tracker(recompute, arch, recipe.padded) as tracker, no_collection():
             for tensor, (_, owner) in tensors_of(module):
                 tracker.adopt(tensor, owner)
             module = prepare_model(module, recipe)
