@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from finefit.memory.program import TEMPLATE, Code, Loop, Program, codes, roles, shifted
+from finefit.memory.program import TEMPLATE, Code, Loop, Program, Role, codes, roles, shifted
 from finefit.memory.timeline import Timeline
+from finefit.step.size import Size
 
 
 class NotAlikeError(Exception):
@@ -33,6 +34,7 @@ def fold(four: Timeline, three: Timeline) -> Program:
         program.unfold(TEMPLATE + 1)
     except (ValueError, KeyError) as error:
         raise NotAlikeError(str(error)) from error
+    _require_twins(four, known)
     growth = _growth(four, short, three)
     return replace(program, growth=growth) if growth else program
 
@@ -67,6 +69,20 @@ def _loops(found: list[Code], start: int, end: int) -> list[Loop]:
         loops.append(Loop(low, length, step))
         covered = at = low + 2 * length
     return loops
+
+
+def _require_twins(four: Timeline, known: list[Role]) -> None:
+    """The two layers in the middle make the same tensors.
+
+    Raises:
+        NotAlikeError: one of them makes one that the other does not.
+    """
+    sizes: tuple[dict[Role, Size], dict[Role, Size]] = ({}, {})
+    for (segment, layer, maker, number), tensor in zip(known, four.tensors, strict=True):
+        if layer in (1, 2):
+            sizes[layer - 1][segment, None, maker, number] = tensor.size
+    if sizes[0] != sizes[1]:
+        raise NotAlikeError("the second and the third of four layers make other tensors")
 
 
 def _growth(four: Timeline, short: Timeline, three: Timeline) -> dict[int, int]:

@@ -13,7 +13,7 @@ dominated by the next one, so leaving it out is exact.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -99,6 +99,36 @@ class Compiled:
         rows = [index for index, point in enumerate(self.points) if point.phase in phases]
         return self._parts(max(rows, key=totals.__getitem__), sizes)
 
+    def undominated(self) -> Compiled:
+        """The same peaks of all phases from fewer rows.
+
+        A row goes where another of its phase holds at least as many tensors of each size: sizes are never
+        negative, so it is never the larger one.
+        """
+        sizes = {size: index for index, size in enumerate(dict.fromkeys(size for size, _ in self.columns))}
+        of = [sizes[size] for size, _ in self.columns]
+        merged: list[dict[int, int]] = []
+        for row in self._rows:
+            counts: dict[int, int] = {}
+            for column, count in row.items():
+                counts[of[column]] = counts.get(of[column], 0) + count
+            merged.append(counts)
+        kept: dict[str, list[int]] = {}
+        for index in sorted(range(len(merged)), key=lambda i: (-sum(merged[i].values()), i)):
+            row = merged[index]
+            others = kept.setdefault(self.points[index].phase, [])
+            if not any(all(merged[o].get(c, 0) >= n for c, n in row.items()) for o in others):
+                others.append(index)
+        chosen = sorted(index for indices in kept.values() for index in indices)
+        return Compiled(
+            self.columns, [self._rows[i] for i in chosen], [self.points[i] for i in chosen], dict(self.host)
+        )
+
+    @property
+    def rows(self) -> list[dict[int, int]]:
+        """Live tensors of each column, a row a program point."""
+        return self._rows
+
     def _totals(self, sizes: list[int]) -> Iterator[int]:
         total = 0
         for changes in self._changes:
@@ -113,8 +143,18 @@ class Compiled:
         return parts
 
 
-def compile_timeline(timeline: Timeline) -> Compiled:
-    """Count live tensors of each size and category at every point that can be a peak."""
+def compile_timeline(
+    timeline: Timeline, *, steps: Collection[int] | None = None, between: Sequence[tuple[int, int]] = ()
+) -> Compiled:
+    """Count live tensors of each size and category at every point that can be a peak.
+
+    Args:
+        steps: optimizer steps whose points count; None: all. A trace's first step is not its steady one.
+        between: ranges of events whose points lie between others that are kept: copies of a layer whose counts
+            change by the same from one to the next, so that the first or the last holds most.
+    """
+    skipped = iter((*between, (len(timeline.events), len(timeline.events))))
+    skip = next(skipped)
     columns: dict[tuple[Size, str], int] = {}
     column_of = [
         columns.setdefault((t.size, t.category), len(columns)) if t.pool == "device" else -1 for t in timeline.tensors
@@ -125,11 +165,14 @@ def compile_timeline(timeline: Timeline) -> Compiled:
     rows: list[dict[int, int]] = []
     points: list[Point] = []
     marks = list(timeline.marks)
-    phase, event, last = marks.pop(0).phase, 0, -1
+    phase, step, event, last = marks[0].phase, marks.pop(0).step, 0, -1
     events, tensors = timeline.events, timeline.tensors
 
     def record() -> None:
-        if last >= 0:
+        nonlocal skip
+        while event > skip[1]:
+            skip = next(skipped)
+        if last >= 0 and not skip[0] < event <= skip[1] and (steps is None or step in steps):
             tensor = tensors[last]
             rows.append({c: n for c, n in live.items() if n})
             points.append(Point(phase, tensor.op, tensor.module))
@@ -147,7 +190,8 @@ def compile_timeline(timeline: Timeline) -> Compiled:
         if marks and marks[0].start <= event:
             if grew:
                 record()
-            phase, grew = marks.pop(0).phase, True  # what is carried over counts in the new phase too
+            phase, step = marks[0].phase, marks.pop(0).step
+            grew = True  # what is carried over counts in the new phase too
             continue
         if event in starts:
             fold = starts[event]

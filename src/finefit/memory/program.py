@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from finefit.memory.compiled import Compiled, compile_timeline
 from finefit.memory.timeline import Mark, Tensor, Timeline
 from finefit.step.size import Size
 
@@ -60,16 +61,32 @@ class Program:
         Raises:
             ValueError: fewer layers than a first, a middle and a last one, or loops that do not cover them.
         """
-        tensors = _with_workspace(self.timeline.tensors, workspace)
         if not self.loops:
-            return replace(self.timeline, tensors=tuple(tensors))
+            return replace(self.timeline, tensors=tuple(self._tensors(TEMPLATE, workspace)))
         if layers < TEMPLATE - 1:
             raise ValueError(f"a folded program has at least {TEMPLATE - 1} layers, not {layers}")
-        more = layers - TEMPLATE
+        tensors = self._tensors(layers, workspace)
+        return _Unfolding(self, tensors, layers, named).timeline()
+
+    def compiled(self, layers: int) -> Compiled:
+        """The compiled form of a model with that many layers, without cuBLAS workspaces: load and the last step."""
+        steps = (0, self.timeline.marks[-1].step)
+        if not self.loops:
+            return compile_timeline(self.unfold(layers, workspace=0), steps=steps).undominated()
+        tensors = self._tensors(layers, 0)
+        unfolding = _Unfolding(self, tensors, layers, named=True)
+        return compile_timeline(unfolding.timeline(), steps=steps, between=unfolding.between).undominated()
+
+    def _tensors(self, layers: int, workspace: int | None) -> list[Tensor]:
+        """Tensors of the template with the sizes that they have at a depth."""
+        tensors = list(self.timeline.tensors)
+        if workspace is not None:
+            tensors = [replace(t, size=Size(1, workspace)) if t.op == WORKSPACE else t for t in tensors]
         for number, elements in (self.growth or {}).items():
             size = tensors[number].size
-            tensors[number] = replace(tensors[number], size=replace(size, numel=size.numel + more * elements))
-        return _Unfolding(self, tensors, layers, named).timeline()
+            numel = size.numel + (layers - TEMPLATE) * elements
+            tensors[number] = replace(tensors[number], size=replace(size, numel=numel))
+        return tensors
 
 
 def roles(timeline: Timeline) -> list[Role]:
@@ -112,12 +129,6 @@ def _segments(timeline: Timeline) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], len(timeline.events)], strict=True))
 
 
-def _with_workspace(tensors: Sequence[Tensor], nbytes: int | None) -> list[Tensor]:
-    if nbytes is None:
-        return list(tensors)
-    return [replace(t, size=Size(1, nbytes)) if t.op == WORKSPACE else t for t in tensors]
-
-
 class _Unfolding:
     """One unfolding: where the template's tensors go and which numbers they get."""
 
@@ -131,6 +142,7 @@ class _Unfolding:
         self.tensors: list[Tensor] = []
         self.events: list[int] = []
         self.modules: dict[tuple[str, int], str] = {}
+        self.between: list[tuple[int, int]] = []  # copies of a body that touch layers in the middle alone
 
     def timeline(self) -> Timeline:
         starts: dict[int, int] = {}  # marks are never inside a loop
@@ -141,6 +153,10 @@ class _Unfolding:
             body = self.codes[loop.start : loop.start + loop.length]
             base = self.more if loop.step < 0 else 0
             for copy in range(self.layers - 2):
+                if copy == 2:
+                    middle = len(self.events)
+                if copy == self.layers - 4 and copy > 2:
+                    self.between.append((middle, len(self.events)))
                 for frees, (segment, layer, maker, number) in body:
                     where = None if layer is None else layer + base + loop.step * copy
                     self._emit(frees, (segment, where, maker, number))

@@ -37,6 +37,9 @@ SYMBOLS: dict[str, Callable[[Dims], int]] = {
     "r": lambda d: d.r,
     "s128": lambda d: _up(d.s, 128),  # flash attention backward pads rows to its block
     "s32": lambda d: _up(d.s, 32),  # memory-efficient attention pads its log-sum-exp
+    "s16": lambda d: _up(d.s, 16),  # and the rows of its mask
+    "s+1": lambda d: d.s + 1,  # labels padded by one before they are shifted (transformers 5.24.0 loss_utils.py)
+    "sorted": lambda d: _sorted(d),  # tokens that the embedding's backward sorts
     "tile": lambda d: min(d.b * d.s, 4096),  # TRL chunked log-prob tile, trl 1.16 kernels/chunked_logprob.py
 }
 
@@ -44,13 +47,25 @@ SYMBOLS: dict[str, Callable[[Dims], int]] = {
 SUB_GROUP = 1_000_000_000
 
 
+def _sorted(dims: Dims) -> int:
+    """aten/native/cuda/Embedding.cu (torch 2.13.0): up to 3072 tokens another kernel runs, which sorts nothing."""
+    tokens = dims.b * dims.s
+    return tokens if tokens > 3072 else 0
+
+
 def symbol(name: str, dims: Dims) -> int:
-    """Value of a symbol; two kinds carry numbers in their names.
+    """Value of a symbol; some kinds carry numbers in their names.
 
     ``chunk/k`` is Liger's chunk, the next power of two of T/k tokens, with k = ceil(V/H)
     (linkedin/Liger-Kernel 0.8 ops/fused_linear_cross_entropy.py). ``subgroup/p/q`` is ZeRO-3's
     sub-group: this rank's share of p + q·r elements, at most 1e9 (DeepSpeed 0.19.8 sub_group_size).
+    ``segments/V`` are the distinct tokens of a vocabulary that a sorted batch can hold, ``parts/V`` the pieces
+    of 10 rows that they are summed in (aten/native/cuda/EmbeddingBackwardKernel.cu, torch 2.13.0).
     """
+    if name.startswith("segments/"):
+        return min(_sorted(dims), int(name[9:]))
+    if name.startswith("parts/"):
+        return _sorted(dims) // 10 + min(_sorted(dims), int(name[6:]))
     if name.startswith("subgroup/"):
         fixed_part, per_rank = (int(x) for x in name[9:].split("/"))
         return min(-(-(fixed_part + per_rank * dims.r) // dims.n), SUB_GROUP)

@@ -1,0 +1,146 @@
+"""From a recipe to the compiled form of its trace: a few small traces, checked on one that was not used.
+
+Two traces of four layers at different dimensions give the formulas of all sizes, a third of three layers at yet
+other dimensions must come out byte for byte. Where the layers do not repeat (a model whose layers are of several
+types, or fewer than five), all three are of the whole depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from finefit.errors import NotModelled
+from finefit.lab.fit import NoFormulaError, at, same_order, symbolic
+from finefit.lab.fold import NotAlikeError, fold
+from finefit.lab.trace import trace
+from finefit.memory.compiled import Compiled
+from finefit.memory.program import TEMPLATE, Program
+from finefit.memory.store import Batch, batch_class, versions_of
+from finefit.memory.timeline import Timeline
+from finefit.memory.tracefile import write
+from finefit.step.size import Dims
+from finefit.workload.model import Model
+from finefit.workload.recipe import Recipe
+
+_SORTED = 3072  # tokens from which on the embedding's backward sorts; every trace is beyond, see step.size
+_RANKS = (6, 10, 14)  # no multiples of one another
+_SHORTEST = 1543  # a prime: no kernel's rounding hides
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTrace:
+    """A program, its compiled form at the model's depth, and the points it was made from and checked at."""
+
+    program: Program
+    compiled: Compiled
+    layers: int
+    points: tuple[Dims, ...]
+    data: bytes
+
+    @property
+    def folded(self) -> bool:
+        """Layers were traced as four and repeated."""
+        return bool(self.program.loops)
+
+
+def points(model: Model, recipe: Recipe) -> list[Dims]:
+    """Three dimensions of a recipe's class of batches; at the second there are more tokens than the vocabulary has.
+
+    The length is odd, or an odd multiple of 16 where the class asks for multiples of 16.
+    """
+    kind = batch_class(model, recipe)
+    step = 16 if kind.aligned and recipe.padded else 1
+    shortest, longest = _lengths(model, kind)
+    if longest is None:
+        start = max(shortest, _SHORTEST if not kind.single else 2 * _SHORTEST)
+        lengths = [_odd(start + offset, step, 1) for offset in (0, 456, 768)]
+        if kind.single:
+            lengths[1] = _odd(model.vocab, step, 1)
+    else:
+        lengths = [_odd(longest - offset, step, -1) for offset in (0, 64, 160)]
+    batches = [1, 1, 1]
+    if not kind.single:
+        batches = [max(2, _SORTED // s + 1) + more for s, more in zip(lengths, (0, 0, 3), strict=True)]
+        batches[1] = model.vocab // lengths[1] + 2
+    ranks = [0, 0, 0] if recipe.lora is None else [kind.rank or r for r in _RANKS]
+    return [Dims(b, s, r) for b, s, r in zip(batches, lengths, ranks, strict=True)]
+
+
+def _lengths(model: Model, kind: Batch) -> tuple[int, int | None]:
+    """Shortest and longest length of the class; None: any."""
+    longest = model.max_position if model.position == "learned" and model.max_position else None
+    if model.sliding_window is None:
+        return 1, longest
+    if kind.windowed:
+        return model.sliding_window + 1, longest
+    return 1, min(model.sliding_window, longest or model.sliding_window)
+
+
+def _odd(value: int, step: int, direction: int) -> int:
+    """The next odd multiple of ``step`` at or after ``value``, or at or before it."""
+    multiple = -(-value // step) if direction > 0 else value // step
+    return step * (multiple if multiple % 2 else multiple + direction)
+
+
+def compile_trace(
+    model: Model, recipe: Recipe, *, arch: str = "sm80", progress: Callable[[int, int], None] | None = None
+) -> CompiledTrace:
+    """Trace a recipe at a few points and compile it; evaluation, whose batch is another one, is left out.
+
+    Args:
+        arch: as for ``trace``.
+        progress: told how many of how many traces are done.
+
+    Raises:
+        NotModelled: the recipe cannot be traced, or its sizes have no formula.
+    """
+    recipe = replace(recipe, eval_batch=None)
+    where = points(model, recipe)
+    done = 0
+
+    def take(layers: int, dims: Dims) -> Timeline:
+        nonlocal done
+        lora = replace(recipe.lora, rank=dims.r) if recipe.lora else None
+        found = trace(
+            replace(model, layers=layers), replace(recipe, micro_batch=dims.b, seq_len=dims.s, lora=lora), arch=arch
+        )
+        done += 1
+        if progress is not None:
+            progress(done, len(where))
+        return found
+
+    try:
+        program = _folded(take, model, where) if model.layers > TEMPLATE and not model.layer_types else None
+        program = program or _whole(take, model, where)
+    except NoFormulaError as error:
+        raise NotModelled(f"the trace has no compiled form: {error}", fix="leave out --exact") from error
+    compiled = program.compiled(model.layers)
+    data = write(compiled, program, model.layers, versions_of(recipe))
+    return CompiledTrace(program, compiled, model.layers, tuple(where), data)
+
+
+def _folded(take: Callable[[int, Dims], Timeline], model: Model, where: Sequence[Dims]) -> Program | None:
+    """Four layers for all, None where they do not repeat."""
+    four = symbolic([take(TEMPLATE, dims) for dims in where[:-1]], model.vocab)
+    three = take(TEMPLATE - 1, where[-1])
+    try:
+        checked = fold(at(four, where[-1]), three)
+    except NotAlikeError:
+        return None
+    if any(four.tensors[number].size.symbols for number in checked.growth or ()):
+        return None  # a list over all parameters depends on the batch too
+    return replace(checked, timeline=four)
+
+
+def _whole(take: Callable[[int, Dims], Timeline], model: Model, where: Sequence[Dims]) -> Program:
+    """Every layer traced.
+
+    Raises:
+        NoFormulaError: the third trace is not what the first two say.
+    """
+    timeline = symbolic([take(model.layers, dims) for dims in where[:-1]], model.vocab)
+    check = take(model.layers, where[-1])
+    if not same_order(timeline, check) or at(timeline, where[-1]).tensors != check.tensors:
+        raise NoFormulaError("a third trace has other sizes or events than two say")
+    return Program(timeline)
