@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from finefit.workload.cluster import Cluster
     from finefit.workload.lengths import Lengths
 
-_CONFIGS = (".yaml", ".yml")
+_CONFIGS = (".yaml", ".yml", ".toml", ".sh", ".bash", ".slurm", ".sbatch", ".py")
 
 
 class Flags(TypedDict, total=False):
@@ -101,19 +101,21 @@ def plan(
     kinds: Sequence[str] = ("on-demand",),
     currency: str | None = None,
     overrides: Mapping[str, object] | None = None,
+    config_format: str | None = None,
     as_of: str | dt.date | None = None,
     **question: Unpack[Question],
 ) -> Plan | MethodTable | LargestModels:
     """Does the run fit, how long does it take, what does it cost, and what should be changed?
 
     Args:
-        source: a LLaMA-Factory config, or a model as ``memory`` takes it; None with a GPU alone asks for the
-            largest models that it trains.
+        source: a training config or launch script of a tool that is read, or a model as ``memory`` takes it; None
+            with a GPU alone asks for the largest models that it trains.
         gpu: "RTX 4090", "2x H100"; without it, the cards that hold the run are listed.
         budget: "200USD"; deadline: "24h".
         kinds: kinds of offers, the one the bill is made at first: on-demand, spot, community, monthly, yearly.
         currency: "USD" or "CNY"; that of the budget, else USD, if left out.
         overrides: keys of the config with other values.
+        config_format: whose config it is ("axolotl"), where its content does not tell.
         as_of: the day of the answer, today if left out; prices age against it.
         question: training flags for a model (``Flags``), and the data (``Data``).
 
@@ -137,8 +139,8 @@ def plan(
     data = Data(**{key: question[key] for key in Data.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
     if source is None:
         return _largest(cluster, wishes.as_of, notes)
-    if is_config(source):
-        resolved = _from_config(source, overrides, data, flags)
+    if config_format is not None or is_config(source):
+        resolved = _from_config(source, overrides, data, flags, config_format)
     else:
         resolved = _from_flags(str(source), overrides, data, flags)
     resolved = _with_warnings(resolved, notes)
@@ -167,7 +169,7 @@ def workload(
     flags = Flags(**{key: question[key] for key in Flags.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
     data = Data(**{key: question[key] for key in Data.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
     if is_config(source):
-        resolved = _from_config(source, overrides, data, flags)
+        resolved = _from_config(source, overrides, data, flags, None)
     else:
         resolved = _from_flags(str(source), overrides, data, flags)
     resolved.workload(cluster)  # says what is missing
@@ -196,21 +198,29 @@ def known_models() -> list[tuple[str, int | None, bool]]:
 
 
 def is_config(source: str | Path) -> bool:
-    """Whether a name means a training config: a YAML file, or a JSON file that names a model to train."""
+    """Whether a name means a training config: by its ending, or a JSON file whose keys are a tool's."""
     text = str(source)
     if text.lower().endswith(_CONFIGS):
         return True
     if not text.lower().endswith(".json"):
         return False
+    from finefit.formats import json_file, yaml11
+    from finefit.formats.tools import recognise
+
     try:
-        head = Path(text).expanduser().read_text(encoding="utf-8-sig")
-    except (OSError, ValueError):
+        head = yaml11.read_text(Path(text).expanduser())
+    except (InputError, RuntimeError):  # RuntimeError: the home of nobody
         return False
-    return '"model_name_or_path"' in head
+    try:
+        return recognise([key for key, _, _ in json_file.load_tree(head, text).items]) is not None
+    except InputError:  # damaged: whoever wrote these words meant a config
+        return '"model_name_or_path"' in head
 
 
-def _from_config(source: str | Path, overrides: Mapping[str, object] | None, data: Data, flags: Flags) -> Resolved:
-    from finefit.resolve.config import resolve_config
+def _from_config(
+    source: str | Path, overrides: Mapping[str, object] | None, data: Data, flags: Flags, tool: str | None
+) -> Resolved:
+    from finefit.resolve.any_config import resolve_any
 
     if flags:
         name = sorted(flags)[0].replace("_", "-")
@@ -220,7 +230,7 @@ def _from_config(source: str | Path, overrides: Mapping[str, object] | None, dat
             fix="change the config, or write --set KEY=VALUE with the config's key",
         )
     lengths, notes = _stated(data)
-    resolved = resolve_config(source, overrides=overrides, data=data.get("data"), lengths=lengths)
+    resolved = resolve_any(source, tool=tool, overrides=overrides, data=data.get("data"), lengths=lengths)
     return _with_notes(resolved, notes)
 
 

@@ -58,7 +58,10 @@ def parser() -> ArgumentParser:
 
     plan = command("plan", _plan, "Does it fit, how long does it take, what does it cost, what should be changed?")
     plan.add_argument(
-        "source", nargs="?", metavar="CONFIG|MODEL", help="a LLaMA-Factory config, or a model; neither with --gpu alone"
+        "source",
+        nargs="?",
+        metavar="CONFIG|MODEL",
+        help="a config or launch script, or a model; neither with --gpu alone",
     )
     options.add_common(plan)
     plan.add_argument(
@@ -67,6 +70,7 @@ def parser() -> ArgumentParser:
     plan.add_argument(
         "--set", action="append", dest="changes", metavar="KEY=VALUE", help="a key of the config with another value"
     )
+    plan.add_argument("--format", dest="config_format", metavar="TOOL", help="whose config it is, if it is not told")
     options.add(plan, options.RUN, "the run")
     options.add(plan, options.RECIPE, "the recipe, for a model without a config")
 
@@ -119,6 +123,7 @@ def _plan(stated: Namespace) -> int:
         gpu=stated.gpu,
         kinds=kinds,
         overrides=options.overrides(stated.changes),
+        config_format=stated.config_format,
         as_of=stated.as_of,
         **run,
         **recipe,

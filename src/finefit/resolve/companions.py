@@ -53,12 +53,21 @@ def deepspeed_of(settings: Settings, notes: Notes) -> DeepSpeed | None:
     value = settings.raw("deepspeed")
     if value is None:
         return None
-    where = settings.where("deepspeed")
+    return deepspeed_named(settings.said, value, settings.where("deepspeed"), notes)
+
+
+def deepspeed_named(said: Said, value: object, where: str, notes: Notes) -> DeepSpeed:
+    """The same for the value of whichever key a tool has for it: a path or a mapping.
+
+    Raises:
+        InputError: neither a path nor a mapping, or the file is malformed.
+        NotModelled: the file asks for something unmodelled.
+    """
     if isinstance(value, Mapping):
         return deepspeed.from_mapping(value, where)
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{shown(value)} is not a path", where=where, fix="name a DeepSpeed JSON file")
-    found = find(settings.said, value.strip())
+    found = find(said, value.strip())
     if found is not None:
         return deepspeed.read(found)
     return _from_name(value.strip(), where, notes)

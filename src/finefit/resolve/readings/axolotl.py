@@ -144,7 +144,7 @@ def _kernels(draft: Draft) -> None:
     if stated in _FLASH:
         draft.put("attention", _FLASH[stated], "attn_implementation")
     elif stated:
-        draft.refuse(f"attention {stated[:40]!r}", "use flash_attention_2 or sdpa", "attn_implementation")
+        draft.refuse(f"the attention {stated[:40]!r}", "use flash_attention_2 or sdpa", "attn_implementation")
     else:
         key = next((key for key in _LEGACY if draft.flag(key)), "attn_implementation")
         draft.put("attention", _LEGACY.get(key), key)

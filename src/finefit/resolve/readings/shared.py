@@ -34,8 +34,9 @@ def deepspeed(draft: Draft, *keys: str) -> bool:
     key, entry = found
     place = f"{entry.place}: {key}"
     mapping, name = _deepspeed_mapping(draft, entry)
-    draft.put("deepspeed", entry.value, key)
+    draft.put("deepspeed", mapping if name == entry.value else entry.value, key)
     if mapping is None:
+        draft.put("deepspeed", entry.value, key)
         match = STAGE.search(name.replace("\\", "/").rpartition("/")[2])
         if match is None:
             draft.assume("strategy", None, f"{name} is not here, so the ZeRO stage is unknown", place)
@@ -54,7 +55,27 @@ def deepspeed(draft: Draft, *keys: str) -> bool:
 
 
 # ms-swift 4.6.0 swift/config/*.json: what a preset's name stands for
-_PRESETS = {"zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"}
+_SMALL: dict[str, object] = {"overlap_comm": False, "allgather_bucket_size": 2e8, "reduce_bucket_size": 2e8}
+_LARGE: dict[str, object] = {
+    "stage": 3,
+    "overlap_comm": False,
+    "reduce_bucket_size": "auto",
+    "stage3_prefetch_bucket_size": "auto",
+    "stage3_param_persistence_threshold": "auto",
+}
+_CPU = {"device": "cpu"}
+_HALVES: dict[str, object] = {"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
+SWIFT_PRESETS: Mapping[str, Mapping[str, object]] = {
+    "zero0": {**_HALVES, "zero_optimization": {**_SMALL, "stage": 0}},
+    "zero1": {**_HALVES, "zero_optimization": {**_SMALL, "stage": 1}},
+    "zero2": {**_HALVES, "zero_optimization": {**_SMALL, "stage": 2}},
+    "zero3": {**_HALVES, "zero_optimization": _LARGE},
+    "zero2_offload": {**_HALVES, "zero_optimization": {**_SMALL, "stage": 2, "offload_optimizer": _CPU}},
+    "zero3_offload": {
+        **_HALVES,
+        "zero_optimization": {**_LARGE, "offload_optimizer": _CPU, "offload_param": _CPU},
+    },
+}
 
 
 def _deepspeed_mapping(draft: Draft, entry: Entry) -> tuple[Mapping[str, object] | None, str]:
@@ -64,11 +85,8 @@ def _deepspeed_mapping(draft: Draft, entry: Entry) -> tuple[Mapping[str, object]
     if not isinstance(value, str) or not value.strip():
         raise InputError("this is neither a path nor a mapping", where=entry.place, fix="name a DeepSpeed JSON file")
     name = value.strip()
-    if name in _PRESETS:
-        words = {"zero2_offload": ("offload_optimizer",), "zero3_offload": ("offload_optimizer", "offload_param")}
-        zero_part: dict[str, object] = {"stage": int(name[4])}
-        zero_part.update({word: {"device": "cpu"} for word in words.get(name, ())})
-        return {"zero_optimization": zero_part}, name
+    if draft.said.tool == "ms-swift" and name in SWIFT_PRESETS:
+        return SWIFT_PRESETS[name], name
     found = find(draft.said, name)
     if found is None or not found.is_file():
         return None, name
@@ -250,7 +268,7 @@ def parallel(draft: Draft, degrees: Mapping[str, tuple[str, ...]]) -> dict[str, 
         if size is not None and size > 1:
             out[name] = size
             if name not in ("dp_shard", "dp_replicate"):
-                draft.refuse(f"{_WORDS[name]} over {size} GPUs is not modelled yet", f"set {keys[0]}: 1", *keys)
+                draft.refuse(f"{_WORDS[name]} over {size} GPUs", f"set {keys[0]}: 1", *keys)
     if out:
         first = next(keys for name, keys in degrees.items() if name in out)
         draft.put("parallel", out, *first)

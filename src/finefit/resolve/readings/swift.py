@@ -109,7 +109,7 @@ def _with_trainer(draft: Draft) -> None:
     draft.put("checkpointing", "full" if on else "none", "gradient_checkpointing")
     stated = draft.text("attn_impl")
     if stated and stated not in _ATTENTION:
-        draft.refuse(f"attention {stated[:40]!r}", "use flash_attn or sdpa", "attn_impl")
+        draft.refuse(f"the attention {stated[:40]!r}", "use flash_attn or sdpa", "attn_impl")
     draft.put("attention", _ATTENTION.get(stated or ""), "attn_impl")
     liger = draft.flag("use_liger_kernel")
     draft.put("loss", "fused_linear" if liger else "full", "use_liger_kernel")

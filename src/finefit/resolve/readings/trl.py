@@ -138,7 +138,7 @@ def _precision(draft: Draft) -> None:
 def _kernels(draft: Draft) -> None:
     stated = draft.text("attn_implementation")
     if stated and stated not in _FLASH:
-        draft.refuse(f"attention {stated[:40]!r}", "use flash_attention_2 or sdpa", "attn_implementation")
+        draft.refuse(f"the attention {stated[:40]!r}", "use flash_attention_2 or sdpa", "attn_implementation")
     draft.put("attention", _FLASH.get(stated or ""), "attn_implementation")
     draft.derive("loss", "chunked", "trl@1.16.0 computes the loss without whole logits (>= 1.15)")
     draft.put("fused_kernels", draft.flag("use_liger_kernel"), "use_liger_kernel")

@@ -1,0 +1,108 @@
+"""From the configuration of any tool finefit reads to a whole workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from finefit.errors import InputError
+from finefit.formats import config, yaml11
+from finefit.formats.said import Said
+from finefit.formats.tools import TOOLS
+from finefit.resolve.companions import find
+from finefit.resolve.config import resolve_config
+from finefit.resolve.data import file_lengths
+from finefit.resolve.models import resolve_model
+from finefit.resolve.notes import Notes
+from finefit.resolve.reading_recipe import deepspeed_mapping, recipe_of, refuse
+from finefit.resolve.readings import Reading, reading_of
+from finefit.resolve.readings.shared import packed_bits
+from finefit.resolve.resolved import Resolved
+from finefit.workload.lengths import Lengths
+from finefit.workload.model import Model
+
+
+def resolve_any(
+    path: str | Path,
+    *,
+    tool: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+    data: str | Path | None = None,
+    lengths: Lengths | None = None,
+) -> Resolved:
+    """A configuration or launch script as a workload, each field with its source.
+
+    Args:
+        path: the file.
+        tool: whose it is ("axolotl"); told by its content if left out.
+        overrides: the tool's own keys with other values; a text is read as YAML.
+        data: a data file that stands for the data the config names.
+        lengths: lengths stated by flags; they win over ``data``.
+
+    Raises:
+        InputError: the file or a value in it is wrong, or the model is unknown.
+        NotModelled: the file is understood and finefit does not model the run.
+    """
+    said = config.read(path, tool)
+    if said.tool == "llamafactory":
+        return resolve_config(path, overrides={**_launched(said), **(overrides or {})}, data=data, lengths=lengths)
+    if overrides:
+        dialect = TOOLS[said.tool].dialect
+        said = said.override({k: _parsed(k, v, dialect) for k, v in overrides.items()}, "--set")
+    reading = reading_of(said)
+    refuse(reading)
+    notes = Notes(assumptions=list(reading.assumptions), warnings=list(reading.warnings))
+    model = _model(reading, said)
+    notes.source("model", reading.values["model"].source)
+    if lengths is None:
+        lengths = Lengths() if data is None else file_lengths(data, notes)
+    recipe = recipe_of(reading, said, model, lengths, notes)
+    if reading.tool == "torchtune":
+        notes.assume("torchtune's own modules are planned as those of transformers for the same architecture")
+    if reading.text("loss") == "fused_linear" and not reading.get("fused_kernels") and reading.tool == "axolotl":
+        notes.assume("Cut Cross Entropy is planned as Liger's fused loss, which needs a little more memory")
+    count = reading.whole("gpus")
+    if count is not None and count > 1:
+        where = reading.values["gpus"].source.detail
+        notes.assume(f'the run is launched on {count} GPUs ({where}); state them: --gpu "{count}x CARD"')
+    return Resolved(
+        model=model,
+        model_text=reading.text("model") or "",
+        recipe=recipe,
+        lengths=lengths,
+        origin=str(path),
+        sources=MappingProxyType(dict(notes.sources)),
+        assumptions=tuple(notes.assumptions),
+        warnings=tuple(notes.warnings),
+    )
+
+
+def _launched(said: Said) -> dict[str, object]:
+    """LLaMA-Factory's own keys for the sharding that the launcher's file sets up ("accelerate launch --config_file")."""
+    if "config_file" not in said.launch:
+        return {}
+    reading = reading_of(said)
+    if reading.refusals:
+        refuse(reading)
+    strategy, offload = reading.text("strategy") or "", reading.get("offload") or ()
+    held = offload if isinstance(offload, tuple) else ()
+    if strategy.startswith("fsdp"):
+        words = ["full_shard", "auto_wrap", *(["offload"] if held else [])]
+        return {"fsdp": words, "fsdp_config": {"version": int(strategy[4])}}
+    return {"deepspeed": deepspeed_mapping(reading)} if strategy.startswith("zero") else {}
+
+
+def _parsed(key: str, value: object, dialect: yaml11.Dialect) -> object:
+    return yaml11.load_scalar(value, f"--set: {key}", dialect) if isinstance(value, str) else value
+
+
+def _model(reading: Reading, said: Said) -> Model:
+    text, where = reading.text("model") or "", reading.where("model")
+    if packed_bits(text):
+        raise InputError(
+            "a checkpoint stored quantised is not modelled yet", where=where, fix="name the 16-bit model and plan QLoRA"
+        )
+    is_path = text.startswith((".", "~", "/")) or "\\" in text or text.count("/") > 1
+    local = find(said, text) if is_path else None
+    return resolve_model(str(local or text), where=where)
