@@ -103,7 +103,7 @@ class Bill:
 
 def gpu_item(hours: Span | None, gpus: int, price: Price | None) -> BillItem:
     """GPU-hours of the run: wall-clock hours times GPUs."""
-    return _item("GPU-hours", "GPU-hour", _times(hours, gpus), price, "hours of the run unknown")
+    return flat_item("GPU-hours", "GPU-hour", _times(hours, gpus), price, "hours of the run unknown")
 
 
 def setup_item(weights_bytes: int | None, gpus: int, price: Price | None) -> BillItem:
@@ -112,12 +112,12 @@ def setup_item(weights_bytes: int | None, gpus: int, price: Price | None) -> Bil
     The likely value is the middle of the lowest and highest time. Tokenising the data comes on top.
     """
     if weights_bytes is None:
-        return _item("set-up", "GPU-hour", None, price, "size of the weights unknown")
+        return flat_item("set-up", "GPU-hour", None, price, "size of the weights unknown")
     size = Decimal(weights_bytes) / GB / 60
     ends = (BOOT_MINUTES, IMAGE_MINUTES, ENVIRONMENT_MINUTES)
     low = sum((low for low, _ in ends), size / DOWNLOAD_GB_PER_SECOND[1]) / 60
     high = sum((high for _, high in ends), size / DOWNLOAD_GB_PER_SECOND[0]) / 60
-    item = _item("set-up", "GPU-hour", _times(Span(low, (low + high) / 2, high), gpus), price, "")
+    item = flat_item("set-up", "GPU-hour", _times(Span(low, (low + high) / 2, high), gpus), price, "")
     return replace(item, source=f"{item.source}; {low * 60:.0f} to {high * 60:.0f} minutes before the first step")
 
 
@@ -132,11 +132,11 @@ def storage_item(
     """
     if checkpoint is None or kept is None:
         why = "size of a checkpoint unknown" if checkpoint is None else "number of kept checkpoints unknown"
-        return _unknown("checkpoint storage", "GB-month", None, why)
+        return unknown_item("checkpoint storage", "GB-month", None, why)
     size = Decimal(checkpoint) * kept / GB
     month = tariff(size) if tariff else None
     amount = month * months if month else None
-    return _by_tariff("checkpoint storage", "GB-month", size * months, amount, source)
+    return tariff_item("checkpoint storage", "GB-month", size * months, amount, source)
 
 
 def egress_item(result: int | None, tariff: Tariff | None, source: str = "") -> BillItem:
@@ -146,9 +146,9 @@ def egress_item(result: int | None, tariff: Tariff | None, source: str = "") -> 
         result: bytes taken out; tariff: cost of so many GB.
     """
     if result is None:
-        return _unknown("egress", "GB", None, "size of the result unknown")
+        return unknown_item("egress", "GB", None, "size of the result unknown")
     volume = Decimal(result) / GB
-    return _by_tariff("egress", "GB", volume, tariff(volume) if tariff else None, source)
+    return tariff_item("egress", "GB", volume, tariff(volume) if tariff else None, source)
 
 
 def bill(items: Iterable[BillItem]) -> Bill:
@@ -175,24 +175,25 @@ def _times(span: Span | None, count: int) -> Span | None:
     return None if span is None else span.scaled(factor, factor, factor)
 
 
-def _item(name: str, unit: str, quantity: Span | None, price: Price | None, why: str) -> BillItem:
+def flat_item(name: str, unit: str, quantity: Span | None, price: Price | None, why: str) -> BillItem:
     """A line at a flat price; the ends join the quantity's interval and the price's drift."""
     if quantity is None or price is None:
-        return _unknown(name, unit, quantity, why if quantity is None else "price unknown")
+        return unknown_item(name, unit, quantity, why if quantity is None else "price unknown")
     cost = quantity.scaled(price.low, Decimal(1), price.high)
     each = price.unit_price
     return BillItem(name, unit, quantity, each, each * cost.likely, each * cost.low, each * cost.high, price.source)
 
 
-def _by_tariff(name: str, unit: str, quantity: Decimal, amount: Money | None, source: str) -> BillItem:
+def tariff_item(name: str, unit: str, quantity: Decimal, amount: Money | None, source: str) -> BillItem:
     """A line whose amount a tariff gave; its unit price is the average."""
     if amount is None:
-        return _unknown(name, unit, Span.exact(quantity), "price unknown")
+        return unknown_item(name, unit, Span.exact(quantity), "price unknown")
     average = Money(amount.amount / quantity, amount.currency, amount.as_of) if quantity else None
     return BillItem(name, unit, Span.exact(quantity), average, amount, amount, amount, source)
 
 
-def _unknown(name: str, unit: str, quantity: Span | None, why: str) -> BillItem:
+def unknown_item(name: str, unit: str, quantity: Span | None, why: str) -> BillItem:
+    """A line without an amount; ``why`` says what is missing."""
     return BillItem(name, unit, quantity, None, None, None, None, why)
 
 

@@ -14,6 +14,7 @@ from finefit.resolve.models import resolve_model
 from finefit.resolve.notes import Notes
 from finefit.resolve.recipe import recipe_of
 from finefit.resolve.resolved import Resolved
+from finefit.resolve.saving import saving_of
 from finefit.resolve.settings import Settings
 from finefit.resolve.unmodelled import refuse_unmodelled
 from finefit.workload.lengths import Lengths
@@ -67,6 +68,7 @@ def resolve_config(
         sources=MappingProxyType(dict(notes.sources)),
         assumptions=tuple(notes.assumptions),
         warnings=tuple(notes.warnings),
+        saving=saving_of(settings),
     )
 
 
