@@ -73,8 +73,9 @@ def _lengths(model: Model, kind: Batch) -> tuple[int, int | None]:
     if model.sliding_window is None:
         return 1, longest
     if kind.windowed:
-        return model.sliding_window + 1, longest
-    return 1, min(model.sliding_window, longest or model.sliding_window)
+        return model.sliding_window, longest
+    shorter = model.sliding_window - 1
+    return 1, min(shorter, longest or shorter)
 
 
 def _odd(value: int, step: int, direction: int) -> int:

@@ -183,7 +183,9 @@ class Tracker(TorchDispatchMode):
         variable = getattr(node, "variable", None)
         if variable is not None:  # AccumulateGrad
             return self._parameters.get(id(variable), "")
-        numbers, names = self._again if self._recompute.depth else self._forward
+        # Between nodes the engine names the one that called it: the checkpoint, a node of the outer forward pass.
+        inner = self._recompute.depth and node.name() != "CheckpointFunctionBackward"
+        numbers, names = self._again if inner else self._forward
         at = bisect.bisect_right(numbers, node._sequence_nr()) - 1
         return names[at] if at >= 0 else ""
 

@@ -38,7 +38,8 @@ class Batch:
         single: one row, where ``contiguous()`` copies nothing.
         aligned: rows of a mask are a multiple of 16 and not padded (torch 2.13.0 attention.cpp preprocess_mask);
             True where there is no such mask.
-        windowed: longer than the sliding window, so that its mask is no plain causal one.
+        windowed: as long as the sliding window, so that its mask is no plain causal one (transformers 5.24.0
+            masking_utils.py _ignore_causal_mask_sdpa).
         rank: LoRA rank where more than sizes depend on it (8-bit states of small tensors stay fp32), else None.
     """
 
@@ -54,7 +55,7 @@ def batch_class(model: Model, recipe: Recipe) -> Batch:
     return Batch(
         single=recipe.micro_batch == 1,
         aligned=not recipe.padded or recipe.attention != "sdpa" or recipe.seq_len % 16 == 0,
-        windowed=model.sliding_window is not None and recipe.seq_len > model.sliding_window,
+        windowed=model.sliding_window is not None and recipe.seq_len >= model.sliding_window,
         rank=recipe.lora.rank if recipe.lora and eight_bit else None,
     )
 
