@@ -23,8 +23,9 @@ _SILENT_MODULES = (
 )
 _SILENT_CALLS = ("DataError", "ValueError", "TypeError", "RuntimeError", "AssertionError", "compile")
 _SILENT_KEYWORDS = ("source",)
-_WORD_LISTS = ("_TYPES",)  # dictionaries whose values are names separated by spaces
+_WORD_LISTS = ("_TYPES", "FIELDS")  # dictionaries whose values are names, or words for programmers
 _HOLE = re.compile(r"\{[a-z_]+(:[^{}]*)?\}")
+_PATTERN = re.compile(r"\\[bdswS]|\(\?")  # a regular expression
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
@@ -74,12 +75,12 @@ def _walk(node: ast.AST) -> Iterator[str]:
     if text is not None:
         words = _WORD.findall(re.sub(r"\{[^}]*\}", "", text))
         several = len(words) >= 2 or (_HOLE.search(text) and max(map(len, words), default=0) >= 5)
-        if several and " " in text:
+        if several and " " in text and not _PATTERN.search(text):
             yield text
         return
     children = ast.iter_child_nodes(node)
-    if isinstance(node, ast.AnnAssign) and _is_word_list(node) and isinstance(node.value, ast.Dict):
-        children = iter([key for key in node.value.keys if key])
+    if isinstance(node, ast.AnnAssign) and _is_word_list(node):
+        children = iter([key for found in ast.walk(node) if isinstance(found, ast.Dict) for key in found.keys if key])
     for child in children:
         if not _is_silent(child):
             yield from _walk(child)
