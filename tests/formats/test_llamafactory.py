@@ -33,39 +33,53 @@ def test_json(tmp_path):
 
 
 def test_other_files_are_refused_in_one_sentence(tmp_path):
-    script = tmp_path / "run.sh"
-    script.write_text("llamafactory-cli train", "utf-8")
     v1 = tmp_path / "v1.yaml"
     v1.write_text("model: Qwen/Qwen3-0.6B\ntrain_dataset: data.yaml\n", "utf-8")
-    for path, what in ((script, "shell scripts"), (v1, "v1 schema")):
-        with pytest.raises(NotModelled, match=what):
-            llamafactory.read(path)
+    with pytest.raises(NotModelled, match="v1 schema"):
+        llamafactory.read(v1)
     other = tmp_path / "other.yaml"
     other.write_text("learning_rate: 0.1\n", "utf-8")
-    with pytest.raises(InputError, match="no model_name_or_path"):
+    with pytest.raises(InputError, match="no key here tells"):
         llamafactory.read(other)
+    with pytest.raises(InputError, match="no model_name_or_path"):
+        llamafactory.read(other, "llamafactory")
     other.write_text("model_type: llama\n", "utf-8")
     with pytest.raises(InputError, match=r"config\.json"):
         llamafactory.read(other)
 
 
 @pytest.mark.parametrize(
-    ("text", "tool", "line"),
+    ("text", "tool"),
     [
-        ("base_model: a/b\n", "Axolotl", 1),
-        ("model_name_or_path: a/b\nuse_peft: true\nlora_r: 8\n", "TRL", 2),
-        ("model_name_or_path: a/b\nbf16: true\nnum_generations: 8\n", "TRL", 3),
+        ("base_model: a/b\n", "Axolotl"),
+        ("model_name_or_path: a/b\nuse_peft: true\nlora_r: 8\n", "TRL"),
+        ("model_name_or_path: a/b\nbf16: true\nnum_generations: 8\n", "TRL"),
     ],
 )
-def test_configs_of_other_tools_are_named(tmp_path, text, tool, line):
+def test_configs_of_other_tools_are_named(tmp_path, text, tool):
     """TRL shares most keys with LLaMA-Factory: without this its GRPO run would be planned as LoRA in silence."""
     path = tmp_path / "other.yaml"
     path.write_text(text, "utf-8")
     with pytest.raises(NotModelled, match=tool) as caught:
         llamafactory.read(path)
-    assert f"{path}:{line}" in caught.value.where
-    path.write_text(text + "model_name_or_path: a/b\nstage: sft\n", "utf-8")
-    assert llamafactory.read(path).entries["stage"].value == "sft"
+    assert caught.value.where == str(path)
+    if tool == "TRL":  # the user's word wins, and so does a key that LLaMA-Factory alone has
+        assert llamafactory.read(path, "llamafactory").entries["model_name_or_path"].value == "a/b"
+        path.write_text(text + "stage: sft\n", "utf-8")
+        assert llamafactory.read(path).entries["stage"].value == "sft"
+
+
+def test_flags_of_a_script(tmp_path):
+    """The flags of llamafactory-cli: a switch alone is true, numbers and texts as argparse reads them."""
+    path = tmp_path / "run.sh"
+    path.write_text("M=a/b\nllamafactory-cli train \\\n --model_name_or_path ${M} --bf16 \\\n --lora_rank 8\n", "utf-8")
+    said = llamafactory.read(path)
+    assert {key: entry.value for key, entry in said.entries.items()} == {
+        "model_name_or_path": "a/b",
+        "bf16": True,
+        "lora_rank": 8,
+    }
+    assert said.where("lora_rank") == f"{path}:4: lora_rank"
 
 
 def test_overrides_replace_and_extend(tmp_path):

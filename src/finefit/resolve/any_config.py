@@ -79,7 +79,7 @@ def resolve_any(
 
 
 def _launched(said: Said) -> dict[str, object]:
-    """LLaMA-Factory's own keys for the sharding that the launcher's file sets up ("accelerate launch --config_file")."""
+    """LLaMA-Factory's own keys for the sharding that the file of ``accelerate launch`` sets up."""
     if "config_file" not in said.launch:
         return {}
     reading = reading_of(said)
