@@ -69,7 +69,12 @@ class Question(Flags, Data, total=False):
 
 
 def memory(
-    model: str, *, gpu: str | None = None, as_of: str | dt.date | None = None, **flags: Unpack[Flags]
+    model: str,
+    *,
+    gpu: str | None = None,
+    as_of: str | dt.date | None = None,
+    exact: bool = False,
+    **flags: Unpack[Flags],
 ) -> MemoryAnswer | MethodTable:
     """What one GPU needs to train ``model``; the table of methods where the method or the length is left out.
 
@@ -77,6 +82,7 @@ def memory(
         model: catalogue name, path of a config.json or its folder, or Hub id already downloaded.
         gpu: "RTX 4090", "2x H100"; without it the memory alone is answered.
         as_of: the day of the answer, today if left out.
+        exact: answer from a stored trace of the real library code where there is one.
         flags: as ``Flags``.
 
     Raises:
@@ -89,7 +95,7 @@ def memory(
         return _table(model, resolved, cluster, day, flags)
     from finefit.planner.memory_answer import memory_answer
 
-    return memory_answer(resolved, cluster, day)
+    return memory_answer(resolved, cluster, day, exact=exact)
 
 
 def plan(

@@ -77,6 +77,9 @@ def parser() -> ArgumentParser:
     memory = command("memory", _memory, "The memory of a training step on one GPU, from flags alone.")
     memory.add_argument("model", metavar="MODEL", help="name, config.json or folder of a model")
     options.add_common(memory)
+    memory.add_argument(
+        "--exact", action="store_true", help="bytes of a stored trace of the real code, if there is one"
+    )
     options.add(memory, options.RECIPE, "the recipe")
 
     trace_command.add(command)
@@ -135,7 +138,7 @@ def _memory(stated: Namespace) -> int:
     from finefit import api
 
     recipe = {name: getattr(stated, name) for name in options.RECIPE}
-    return _show(api.memory(stated.model, gpu=stated.gpu, as_of=stated.as_of, **recipe), stated)
+    return _show(api.memory(stated.model, gpu=stated.gpu, as_of=stated.as_of, exact=stated.exact, **recipe), stated)
 
 
 def _models(stated: Namespace) -> int:

@@ -65,11 +65,12 @@ def run(stated: Namespace) -> int:
     )
     resolved = _with_evaluation(resolved, stated.eval_batch)
     recipe = resolved.workload(cluster).recipe
-    summary, versions = _traced(resolved, recipe, cluster)
+    summary, versions, kept = _traced(resolved, recipe, cluster)
     if stated.json:
         print(json.dumps(_object(resolved, recipe, cluster, summary, versions), indent=2, ensure_ascii=False))
     else:
         sys.stdout.write(_text(resolved, recipe, cluster, summary, versions))
+    print(kept, file=sys.stderr)
     return 0
 
 
@@ -95,19 +96,25 @@ def _architecture(cluster: Cluster | None) -> str:
     return _CAPABILITY[name]
 
 
-def _traced(resolved: Resolved, recipe: Recipe, cluster: Cluster | None) -> tuple[Summary, dict[str, str]]:
-    """The summary and the versions of the libraries that ran.
+def _traced(resolved: Resolved, recipe: Recipe, cluster: Cluster | None) -> tuple[Summary, dict[str, str], str]:
+    """The summary, the versions of the libraries that ran, and whether the trace was stored for ``memory --exact``.
 
     Raises:
         NotModelled: a library of the extra is absent, or the recipe cannot be traced.
     """
     arch = _architecture(cluster)
     try:
+        from finefit.lab.compiled import keep
         from finefit.lab.summary import summarise
         from finefit.lab.trace import trace
         from finefit.lab.versions import versions
 
-        return summarise(trace(resolved.model, recipe, arch=arch)), versions()
+        timeline = trace(resolved.model, recipe, arch=arch)
+        try:
+            kept = f"stored for finefit memory --exact: {keep(resolved.model, recipe, timeline, arch=arch)}"
+        except NotModelled as error:
+            kept = f"not stored for finefit memory --exact: {error}"
+        return summarise(timeline), versions(), kept
     except ImportError as error:
         raise NotModelled(f"tracing needs {error.name}", fix="pip install 'finefit[trace]'") from error
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from finefit.errors import NotModelled
 from finefit.lab.fit import NoFormulaError, at, same_order, symbolic
 from finefit.lab.fold import NotAlikeError, fold
+from finefit.lab.shim import CAPABILITY
 from finefit.lab.trace import trace
+from finefit.lab.versions import versions
 from finefit.memory.compiled import Compiled
 from finefit.memory.program import TEMPLATE, Program
-from finefit.memory.store import Batch, batch_class, versions_of
+from finefit.memory.store import Batch, batch_class, save, versions_of
 from finefit.memory.timeline import Timeline
 from finefit.memory.tracefile import write
 from finefit.step.size import Dims
@@ -117,8 +120,37 @@ def compile_trace(
     except NoFormulaError as error:
         raise NotModelled(f"the trace has no compiled form: {error}", fix="leave out --exact") from error
     compiled = program.compiled(model.layers)
-    data = write(compiled, program, model.layers, versions_of(recipe))
+    data = write(compiled, program, model.layers, versions_of(replace(recipe, stack=versions())))
     return CompiledTrace(program, compiled, model.layers, tuple(where), data)
+
+
+def keep(model: Model, recipe: Recipe, traced: Timeline, *, arch: str = "sm80") -> Path:
+    """Compile a recipe's trace into the user's cache, where ``finefit memory --exact`` finds it; the file's path.
+
+    Args:
+        traced: the trace of the recipe itself, which the compiled form must equal byte for byte.
+
+    Raises:
+        NotModelled: the recipe has no compiled form, or it does not give the trace's bytes.
+    """
+    if CAPABILITY[arch] < (8, 0):
+        raise NotModelled("traces are stored for GPUs with flash attention", fix="name an Ampere GPU or a later one")
+    found = compile_trace(model, recipe, arch=arch)
+    dims = Dims(recipe.micro_batch, recipe.seq_len, recipe.lora.rank if recipe.lora else 0)
+    mine = found.program.unfold(model.layers)
+    if recipe.eval_batch is None and not _same_bytes(mine, traced, dims):
+        raise NotModelled("the compiled trace differs from the whole one", fix="please report the command line")
+    return save(model, replace(recipe, stack=versions()), found.data)
+
+
+def _same_bytes(mine: Timeline, traced: Timeline, dims: Dims) -> bool:
+    """Whether two Timelines ask the allocator for the same bytes in the same order; empty tensors take none."""
+    sides = []
+    for timeline in (mine, traced):
+        sizes = [tensor.size.block(dims) for tensor in timeline.tensors]
+        asked = ((event >= 0, sizes[event if event >= 0 else ~event]) for event in timeline.events)
+        sides.append([pair for pair in asked if pair[1]])
+    return sides[0] == sides[1]
 
 
 def _folded(take: Callable[[int, Dims], Timeline], model: Model, where: Sequence[Dims]) -> Program | None:

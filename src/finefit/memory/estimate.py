@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from finefit.memory.allocator import replay, required
 from finefit.memory.compiled import Compiled, compile_timeline
@@ -15,6 +16,9 @@ from finefit.step.build import build_step, check_length
 from finefit.step.size import Dims
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
+
+if TYPE_CHECKING:
+    from finefit.memory.tracefile import Trace
 
 
 def dims_of(recipe: Recipe) -> Dims:
@@ -63,13 +67,14 @@ def timeline(model: Model, recipe: Recipe, *, workspace: int = CUBLAS_WORKSPACE)
     return play(build_step(model, recipe), recipe, first_step=True, workspace=workspace)
 
 
-def estimate(model: Model, recipe: Recipe, *, arch: str | None = None) -> Peak:
+def estimate(model: Model, recipe: Recipe, *, arch: str | None = None, trace: Trace | None = None) -> Peak:
     """Allocated bytes on one GPU: the peak of a steady step, its parts and its phases.
 
     Args:
         arch: GPU architecture ("Hopper"), which decides the cuBLAS workspaces; None takes the usual ones.
+        trace: stored trace of this recipe (``memory.store``) to answer from in place of the model.
     """
-    out = compiled(model, recipe).evaluate(dims_of(recipe))
+    out = (compiled(model, recipe) if trace is None else trace.compiled).evaluate(dims_of(recipe))
     held = 2 * cublas_workspace(arch)  # allocated once, never freed: the same at every point of a step
     parts = {**out.parts, "workspace": out.parts["workspace"] + held}
     phases = {name: nbytes + (held if name != "load" else 0) for name, nbytes in out.phases.items()}

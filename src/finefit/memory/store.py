@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import zlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ SUFFIX = ".trace"
 VERSIONS = {"torch": "2.13.0", "transformers": "5.24.0", "peft": "0.21.2", "bitsandbytes": "0.50.2"}
 _NO_FLASH = ("volta", "turing")  # torch 2.13.0 sdp_utils.cpp: flash attention from compute capability 8.0 on
 _FUSED_ROWS = 4  # bitsandbytes 0.50.2 backends/cuda/ops.py: up to here 4-bit products need no buffer
+# Fields that say where something comes from, or what the loaded dtype and the versions say again.
+_NOT_MEMORY = ("name", "origin", "dtype_stated", "checkpoint_dtype", "sources", "stack", "task")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def versions_of(recipe: Recipe) -> dict[str, str]:
         used.append("peft")
     if recipe.quant is not None or recipe.optimizer.name == "adamw_8bit":
         used.append("bitsandbytes")
-    return {name: recipe.stack.get(name, VERSIONS[name]) for name in used}
+    # a build's local part ("2.13.0+cpu") is the same library
+    return {name: recipe.stack.get(name, VERSIONS[name]).partition("+")[0] for name in used}
 
 
 def key_of(model: Model, recipe: Recipe) -> str:
@@ -77,8 +80,8 @@ def key_of(model: Model, recipe: Recipe) -> str:
         bare = replace(bare, lora=replace(bare.lora, dropout=1.0 if bare.lora.dropout else 0.0))
     parts: dict[str, Any] = {
         "formats": [FORMAT, LAYOUT],
-        "model": {**asdict(replace(model, name="", origin="")), "dtype_stated": True},
-        "recipe": {**_plain(bare), "task": ""},
+        "model": _stated(model, _NOT_MEMORY),
+        "recipe": _stated(bare, _NOT_MEMORY),
         "batch": asdict(batch_class(model, recipe)),
         "versions": versions_of(recipe),
     }
@@ -86,10 +89,15 @@ def key_of(model: Model, recipe: Recipe) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _plain(recipe: Recipe) -> dict[str, Any]:
-    plain = asdict(replace(recipe, sources={}, stack={}))
-    del plain["sources"], plain["stack"]
-    return plain
+def _stated(value: Any, left_out: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Fields that differ from their defaults, so that a field added later changes no name."""
+    found: dict[str, Any] = {}
+    for field in fields(value):
+        item = getattr(value, field.name)
+        usual = field.default_factory() if field.default_factory is not MISSING else field.default
+        if field.name not in left_out and item != usual:
+            found[field.name] = _stated(item) if is_dataclass(item) else item
+    return found
 
 
 def cache_folder() -> Path:

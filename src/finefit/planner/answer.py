@@ -59,6 +59,7 @@ class MemoryAnswer:
         peak: the four numbers on the fullest GPU. ``required`` is None where no search for it was asked for.
         context: bytes outside the allocator that ``peak.device`` includes.
         fits, margin: against the stated GPUs; unknown and None without.
+        exact: whether a stored trace of the real code was used; None where none was asked for.
     """
 
     model: Model
@@ -75,6 +76,7 @@ class MemoryAnswer:
     margin: Margin | None
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    exact: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON contract object."""

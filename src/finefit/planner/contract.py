@@ -31,10 +31,11 @@ def memory_object(answer: MemoryAnswer) -> dict[str, Any]:
     return {
         **head(MEMORY_SCHEMA, answer.as_of, answer.catalog_revision),
         "inputs": inputs_of(answer),
-        "gpus": _cluster(answer.cluster),
+        "gpus": cluster_object(answer.cluster),
         **_memory(answer.peak, answer.context),
         "fits_as_configured": answer.fits.value,
         "margin": _margin(answer.margin),
+        "exact": answer.exact,
         "assumptions": list(answer.assumptions),
         "warnings": list(answer.warnings),
     }
@@ -46,7 +47,7 @@ def plan_object(plan: Plan) -> dict[str, Any]:
         **head(PLAN_SCHEMA, plan.as_of, plan.catalog_revision),
         "kind": "plan",
         "inputs": inputs_of(plan),
-        "gpus": _cluster(plan.cluster),
+        "gpus": cluster_object(plan.cluster),
         "verdict": plan.verdict.value,
         "fits_as_configured": plan.fits.value,
         "too_large": None if plan.too_large is None else plan.too_large.value,
@@ -69,10 +70,10 @@ def plan_object(plan: Plan) -> dict[str, Any]:
         },
         "price": money(plan.price),
         "offers": [_offer(line) for line in plan.offers],
-        "run": _run(plan.run, None if plan.run_unknown is None else str(plan.run_unknown)),
-        "bill": _bill(plan.bill, plan.bill_per_1000),
-        "budget": _limit(plan.budget),
-        "deadline": _limit(plan.deadline),
+        "run": run_object(plan.run, None if plan.run_unknown is None else str(plan.run_unknown)),
+        "bill": bill_object(plan.bill, plan.bill_per_1000),
+        "budget": limit_object(plan.budget),
+        "deadline": limit_object(plan.deadline),
         "notes": [str(note) for note in plan.notes],
         "assumptions": list(plan.assumptions),
         "warnings": list(plan.warnings),
@@ -86,7 +87,7 @@ def table_object(table: MethodTable) -> dict[str, Any]:
         "kind": "methods",
         "inputs": {"model": {"value": table.model.name, "source": f"stated ({table.model_text})"}},
         "missing": list(table.missing),
-        "gpus": _cluster(table.cluster),
+        "gpus": cluster_object(table.cluster),
         "verdict": "undecided",
         "fits_as_configured": "unknown",
         "parameters": table.parameters,
@@ -114,7 +115,7 @@ def largest_object(answer: LargestModels) -> dict[str, Any]:
         **head(PLAN_SCHEMA, answer.as_of, answer.catalog_revision),
         "kind": "largest_models",
         "inputs": {},
-        "gpus": _cluster(answer.cluster),
+        "gpus": cluster_object(answer.cluster),
         "verdict": "undecided",
         "fits_as_configured": "unknown",
         "seq_len": answer.seq_len,
@@ -151,7 +152,8 @@ def _memory(peak: Peak, context: int) -> dict[str, Any]:
     }
 
 
-def _cluster(cluster: Cluster | None) -> dict[str, Any] | None:
+def cluster_object(cluster: Cluster | None) -> dict[str, Any] | None:
+    """The stated GPUs."""
     if cluster is None:
         return None
     return {**_gpu(cluster.gpu), "count": cluster.count, "nodes": cluster.nodes}
@@ -245,7 +247,7 @@ def _offer(line: OfferLine) -> dict[str, Any]:
     }
 
 
-def _run(run: Run | None, unknown: str | None) -> dict[str, Any]:
+def run_object(run: Run | None, unknown: str | None) -> dict[str, Any]:
     """Every figure is null where the time is unknown; ``unknown`` says why."""
     interval = None if run is None else run.hours_interval
     return {
@@ -266,7 +268,8 @@ def _run(run: Run | None, unknown: str | None) -> dict[str, Any]:
     }
 
 
-def _bill(bill: Bill | None, per_1000: Money | None) -> dict[str, Any]:
+def bill_object(bill: Bill | None, per_1000: Money | None) -> dict[str, Any]:
+    """Items and sums; ``per_1000`` of 1,000 samples."""
     return {
         "items": [] if bill is None else [_item(item) for item in bill.items],
         "total": None if bill is None else money(bill.total),
@@ -296,7 +299,8 @@ def _span(span: Span | None) -> dict[str, str] | None:
     return {"low": plain(span.low), "likely": plain(span.likely), "high": plain(span.high)}
 
 
-def _limit(limit: Limit | None) -> dict[str, Any] | None:
+def limit_object(limit: Limit | None) -> dict[str, Any] | None:
+    """A budget or deadline."""
     if limit is None:
         return None
     hours = limit.affordable_hours

@@ -14,6 +14,7 @@ from finefit.memory.context import cublas_workspace, cuda_context, nccl_buffers
 from finefit.memory.estimate import dims_of, estimate, structure, timeline
 from finefit.memory.peak import Peak
 from finefit.memory.timeline import Timeline
+from finefit.memory.tracefile import Trace
 from finefit.planner.answer import Fits, Margin
 from finefit.workload.cluster import Cluster
 from finefit.workload.model import Model
@@ -78,22 +79,28 @@ def measured_fit(peak: Peak, outside: int, usable: int) -> Fit:
     return Fit(judge(margin.low, margin.high, usable), peak, outside, margin.high)
 
 
-def reserved_bytes(model: Model, recipe: Recipe, arch: str | None) -> int:
+def reserved_bytes(model: Model, recipe: Recipe, arch: str | None, trace: Trace | None = None) -> int:
     """What the caching allocator holds at most when nothing presses it."""
-    return replay(_timeline(model, structure(recipe), cublas_workspace(arch)), dims_of(recipe)).reserved
+    return replay(_events(model, recipe, arch, trace), dims_of(recipe)).reserved
 
 
-def fit(model: Model, recipe: Recipe, cluster: Cluster) -> Fit:
+def _events(model: Model, recipe: Recipe, arch: str | None, trace: Trace | None) -> Timeline:
+    workspace = cublas_workspace(arch)
+    return _timeline(model, structure(recipe), workspace) if trace is None else trace.timeline(workspace)
+
+
+def fit(model: Model, recipe: Recipe, cluster: Cluster, trace: Trace | None = None) -> Fit:
     """Judge a recipe on each GPU of a cluster, replaying the allocator only as far as the answer needs it.
 
-    Between the ends of the bracket the replay at that very capacity decides between tight and no.
+    Between the ends of the bracket the replay at that very capacity decides between tight and no. A stored
+    trace of the recipe answers in place of the model.
     """
     arch, usable = cluster.gpu.arch, cluster.gpu.memory
-    peak = estimate(model, recipe, arch=arch)
+    peak = estimate(model, recipe, arch=arch, trace=trace)
     outside = outside_bytes(arch, gpus_per_node(cluster))
     if peak.allocated + outside > usable:
         return Fit(Fits.NO, peak, outside, None)
-    events, dims = _timeline(model, structure(recipe), cublas_workspace(arch)), dims_of(recipe)
+    events, dims = _events(model, recipe, arch, trace), dims_of(recipe)
     reserved = replay(events, dims).reserved
     fits = judge(peak.allocated + outside, reserved + outside, usable)
     if fits is Fits.TIGHT and not replay(events, dims, capacity=usable - outside).ok:

@@ -6,17 +6,20 @@ import datetime as dt
 from dataclasses import replace
 
 from finefit.catalog.revision import catalog_revision
+from finefit.memory import store
 from finefit.memory.estimate import estimate
+from finefit.memory.tracefile import Trace
 from finefit.planner.answer import Fits, Margin, MemoryAnswer
 from finefit.planner.fit import fit, gpus_per_node, outside_bytes, reserved_bytes
 from finefit.resolve.resolved import Resolved
 from finefit.workload.cluster import Cluster
 
 
-def memory_answer(resolved: Resolved, cluster: Cluster | None, as_of: dt.date) -> MemoryAnswer:
+def memory_answer(resolved: Resolved, cluster: Cluster | None, as_of: dt.date, *, exact: bool = False) -> MemoryAnswer:
     """Memory of a complete workload: allocated, reserved and device bytes, and whether the GPUs hold it.
 
-    The least capacity that survives (``required``) is searched for in plans only.
+    The least capacity that survives (``required``) is searched for in plans only. ``exact`` answers from a stored
+    trace of the libraries' own code where there is one, and says so either way.
 
     Raises:
         InputError: the recipe is incomplete.
@@ -25,14 +28,15 @@ def memory_answer(resolved: Resolved, cluster: Cluster | None, as_of: dt.date) -
     work = resolved.workload(cluster)
     arch = cluster.gpu.arch if cluster else None
     outside = outside_bytes(arch, gpus_per_node(cluster))
+    trace = store.load(work.model, work.recipe, arch=arch) if exact else None
     fits, margin, reserved = Fits.UNKNOWN, None, None
     if cluster is None:
-        peak = estimate(work.model, work.recipe)
+        peak = estimate(work.model, work.recipe, trace=trace)
     else:
-        found = fit(work.model, work.recipe, cluster)
+        found = fit(work.model, work.recipe, cluster, trace)
         fits, peak, reserved = found.fits, found.peak, found.reserved
     if reserved is None:
-        reserved = reserved_bytes(work.model, work.recipe, arch)
+        reserved = reserved_bytes(work.model, work.recipe, arch, trace)
     if cluster is not None:
         margin = Margin(cluster.gpu.memory, peak.allocated + outside, reserved + outside)
     return MemoryAnswer(
@@ -48,6 +52,19 @@ def memory_answer(resolved: Resolved, cluster: Cluster | None, as_of: dt.date) -
         context=outside,
         fits=fits,
         margin=margin,
-        assumptions=resolved.assumptions,
-        warnings=resolved.warnings,
+        assumptions=(*resolved.assumptions, *([_said(trace)] if trace else ())),
+        warnings=(*resolved.warnings, *([_MISSING] if exact and trace is None else ())),
+        exact=trace is not None if exact else None,
     )
+
+
+_MISSING = (
+    "no trace of this recipe is stored, so its memory is modelled; finefit trace with the same model and options "
+    "stores one (extra finefit[trace])"
+)
+
+
+def _said(trace: Trace) -> str:
+    """The libraries whose code was traced; memory inside their kernels is read in the source."""
+    libraries = ", ".join(f"{name} {version}" for name, version in trace.versions.items())
+    return f"exact: bytes of a trace of {libraries}; memory inside kernels is taken from their source"
