@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from finefit.errors import InputError, NotModelled
+from finefit.formats.hf_experts import experts
 from finefit.formats.hf_families import SAME_AS, TRAITS, Flag, Traits
 from finefit.formats.hf_refusals import reason
 from finefit.workload.dtypes import DType
@@ -93,7 +94,7 @@ def model_from_config(config: Mapping[str, Any], name: str, origin: str) -> Mode
         origin: where it came from ("catalogue", a path, "Hub id@revision"); also the place in errors.
 
     Raises:
-        NotModelled: understood but not a dense decoder with a language-model head modelled here.
+        NotModelled: understood but not a decoder with a language-model head modelled here.
         InputError: a needed key is missing or has an impossible value.
     """
     keys = _Keys(config, origin)
@@ -119,7 +120,7 @@ def model_from_config(config: Mapping[str, Any], name: str, origin: str) -> Mode
     return model
 
 
-_FIX = "use a dense text decoder (llama, mistral, qwen, gemma, phi, gpt2, gpt_neox, ...)"
+_FIX = "use a text decoder (llama, mistral, qwen, gemma, phi, gpt2, mixtral, qwen3_moe, ...)"
 
 
 def _family(config: Mapping[str, Any], name: str, origin: str) -> str:
@@ -173,7 +174,7 @@ def _read(keys: _Keys, family: str, traits: Traits, name: str, origin: str) -> M
         qkv_bias=keys.flag(traits.qkv_bias),
         o_bias=keys.flag(traits.o_bias),
         mlp_bias=keys.flag(traits.mlp_bias),
-        head_bias=traits.head_bias,
+        head_bias=keys.flag(traits.head_bias),
         qk_norm=traits.qk_norm,
         sandwich_norms=traits.sandwich,
         parallel_block=keys.flag(traits.parallel),
@@ -202,6 +203,7 @@ def _read(keys: _Keys, family: str, traits: Traits, name: str, origin: str) -> M
         final_softcap=_softcap(keys, "final_logit_softcapping", traits.final_softcap),
         sliding_window=window,
         layer_types=layer_types,
+        experts=experts(keys, family, layers),
         checkpoint_dtype=dtype,
         dtype_stated=stated,
         checkpoint_quant=_quant(keys),
@@ -227,7 +229,7 @@ def _attention_pattern(keys: _Keys, traits: Traits, layers: int) -> tuple[int | 
     if not traits.sliding:
         return None, ()
     window = keys.config.get("sliding_window", keys.config.get("window_size", traits.window))
-    if traits.sliding == "late" and not keys.config.get("use_sliding_window"):
+    if traits.sliding in ("late", "switched") and not keys.config.get("use_sliding_window"):
         window = None
     if window is None:
         return None, ()
@@ -241,7 +243,7 @@ def _attention_pattern(keys: _Keys, traits: Traits, layers: int) -> tuple[int | 
                 where=keys.where,
                 fix="make both agree",
             )
-    elif traits.sliding == "all":
+    elif traits.sliding in ("all", "switched"):
         kinds = ("sliding",) * layers
     elif traits.sliding == "late":  # configuration_qwen2.py: layer i slides if i >= max_window_layers (default 28)
         first = keys.get("max_window_layers")
@@ -310,6 +312,10 @@ def _particulars(keys: _Keys, model: Model) -> Model:
         return replace(model, max_position=model.max_position + 2, embedding_dropout=model.residual_dropout)
     if family == "mpt":
         return replace(model, ffn=model.hidden * keys.size("expansion_ratio", default=4))
+    if family == "glm4_moe":  # GLM-4.5 has norms of queries and keys, GLM-4.5-Air has none
+        return replace(model, qk_norm="head" if keys.flag(("use_qk_norm", False)) else "")
+    if family == "olmoe" and keys.get("clip_qkv") is not None:
+        raise NotModelled(f"{model.name} clips queries, keys and values, which is not modelled yet", where=keys.where)
     if family in ("cohere", "phi", "stablelm"):
         return _optional_norms(keys, model)
     return model

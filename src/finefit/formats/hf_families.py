@@ -2,7 +2,7 @@
 
 Read in transformers 5.24.0 ``models/<family>/configuration_<family>.py`` and ``modeling_<family>.py``;
 ``qwen``, ``baichuan``, ``internlm``, ``internlm2``, ``chatglm``, ``exaone``, ``xverse``, ``orion``,
-``minicpm`` and ``mimo``, which transformers does not hold, in the ``configuration_*.py`` and
+``minicpm``, ``mimo`` and ``deepseek``, which transformers does not hold, in the ``configuration_*.py`` and
 ``modeling_*.py`` published beside their weights.
 """
 
@@ -23,7 +23,8 @@ class Traits:
         head_dim: default of ``head_dim``; None: hidden / heads.
         sliding: which layers slide when a window is set: "" (the key is ignored), "all", "alternate"
             (every second is full), "third" / "fifth" (full after 3 / 5 sliding ones), "late"
-            (Qwen: from ``max_window_layers`` on, if ``use_sliding_window``), "odd" (GPT-Neo local layers).
+            (Qwen: from ``max_window_layers`` on, if ``use_sliding_window``), "switched" (all, if that key
+            is set), "odd" (GPT-Neo local layers).
         window: default of ``sliding_window``.
         dropouts: defaults of attention, residual and embedding dropout.
         dtype: what the code loads when config.json names no dtype ("" : not fixed by it).
@@ -44,7 +45,7 @@ class Traits:
     qkv_bias: Flag = False
     o_bias: Flag = False
     mlp_bias: Flag = False
-    head_bias: bool = False
+    head_bias: Flag = False
     parallel: Flag = False
     shared_norm: bool = False
     position: str = "rope"
@@ -92,6 +93,8 @@ _COHERE = Traits(
     shared_norm=True,
     max_position=8192,
 )
+
+_ERNIE: Flag = ("use_bias", False)
 
 TRAITS: dict[str, Traits] = {
     "llama": _LLAMA,
@@ -189,6 +192,40 @@ TRAITS: dict[str, Traits] = {
         rotary_fraction=0.25,
         max_position=4096,
     ),
+    "mixtral": Traits(kv_heads=8, sliding="all", max_position=131072),
+    "qwen2_moe": Traits(kv_heads=16, qkv_bias=("qkv_bias", True), sliding="late", window=4096, max_position=32768),
+    "qwen3_moe": Traits(
+        kv_heads=4,
+        qk_norm="head",
+        qkv_bias=_ATTENTION,
+        o_bias=_ATTENTION,
+        sliding="switched",
+        window=4096,
+        max_position=32768,
+    ),
+    "olmoe": Traits(qk_norm="full", qkv_bias=_ATTENTION, o_bias=_ATTENTION, max_position=4096),
+    "granitemoe": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION),
+    "phimoe": Traits(
+        kv_heads=8,
+        norm="layer",
+        qkv_bias=_ATTENTION,
+        o_bias=_ATTENTION,
+        head_bias=("lm_head_bias", False),
+        sliding="all",
+        max_position=131072,
+    ),
+    "glm4_moe": Traits(kv_heads=8, qkv_bias=_ATTENTION, rotary_fraction=0.5, max_position=131072),
+    "dots1": Traits(kv_heads=32, qk_norm="head", qkv_bias=_ATTENTION, o_bias=_ATTENTION, sliding="late", window=4096),
+    "ernie4_5_moe": Traits(
+        tied=True,
+        kv_heads=4,
+        qkv_bias=_ERNIE,
+        o_bias=_ERNIE,
+        mlp_bias=_ERNIE,
+        head_bias=_ERNIE,
+        max_position=131072,
+    ),
+    "deepseek": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION),
     "cohere": _COHERE,
     "cohere2": replace(_COHERE, sliding="third", window=4096),
     "starcoder2": replace(
@@ -227,4 +264,7 @@ SAME_AS: dict[str, str] = {
     "GPT2LMHeadModel": "gpt2",
     "GPTNeoXForCausalLM": "gpt_neox",
     "QWenLMHeadModel": "qwen",
+    "MixtralForCausalLM": "mixtral",
+    "Qwen2MoeForCausalLM": "qwen2_moe",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
 }

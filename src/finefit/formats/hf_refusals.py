@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_MOE = "a mixture of experts"
+from finefit.formats.hf_experts import MIXTURES
+
+_MOE = "a mixture of experts of another form than those modelled"
 _MLA_MOE = "a mixture of experts with multi-head latent attention"
 _HYBRID = "a hybrid of attention and linear-attention or state-space layers"
 _HYBRID_MOE = "a hybrid mixture of experts (attention and linear-attention or state-space layers)"
@@ -19,8 +21,8 @@ _MLA = "a dense decoder with multi-head latent attention"
 _NAS = "a decoder whose layers differ in width, some without attention"
 
 _TYPES: dict[str, str] = {
-    _MOE: "mixtral qwen2_moe qwen3_moe granitemoe gpt_oss ernie4_5_moe phimoe olmoe dbrx hunyuan_v1_moe minimax_m2 "
-    "dots1 glm4_moe deepseek solar_open mellum mistral_large4 mimo_v2_flash step3p7",
+    "a mixture of experts with learned attention sinks": "gpt_oss",
+    _MOE: "dbrx hunyuan_v1_moe minimax_m2 solar_open mellum mistral_large4 mimo_v2_flash step3p7",
     _MLA_MOE: "deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 deepseek_ref kimi_k2 longcat_flash glm4_moe_lite "
     "glm_moe_dsa mistral4",
     _HYBRID: "olmo_hybrid recurrent_gemma qwen3_5_text granitemoehybrid nemotron_h",
@@ -65,7 +67,7 @@ def reason(config: Mapping[str, Any]) -> str | None:
     for key, what in _OTHER_MODALITY.items():
         if config.get(key):
             return what
-    if any(_many(config.get(key)) for key in _EXPERT_KEYS):
+    if model_type not in MIXTURES and any(_many(config.get(key)) for key in _EXPERT_KEYS):
         return _MLA_MOE if config.get("kv_lora_rank") else _MOE
     if config.get("kv_lora_rank"):
         return _MLA

@@ -3,7 +3,7 @@
 from finefit.workload.cluster import Cluster, Gpu
 from finefit.workload.dtypes import DType
 from finefit.workload.lengths import Lengths
-from finefit.workload.model import Model
+from finefit.workload.model import Experts, Model
 from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe, Sharding
 from finefit.workload.sourced import Origin, Source
 from finefit.workload.workload import Workload
@@ -11,6 +11,7 @@ from finefit.workload.workload import Workload
 __all__ = [
     "Cluster",
     "DType",
+    "Experts",
     "Gpu",
     "Lengths",
     "Lora",

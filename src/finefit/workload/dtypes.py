@@ -14,6 +14,7 @@ class DType(StrEnum):
     FP16 = "fp16"
     FP8 = "fp8"
     UINT8 = "uint8"
+    INT32 = "int32"
     INT64 = "int64"
     BOOL = "bool"
 
@@ -30,6 +31,7 @@ _BYTES = {
     DType.FP16: 2,
     DType.FP8: 1,
     DType.UINT8: 1,
+    DType.INT32: 4,
     DType.INT64: 8,
     DType.BOOL: 1,
 }

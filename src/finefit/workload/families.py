@@ -2,8 +2,8 @@
 
 A ``Layout`` says what the modules are called; ``Model`` says how wide they are and which exist.
 Names are those of transformers 5.24.0 ``models/<family>/modeling_<family>.py``; of ``qwen``,
-``baichuan``, ``internlm``, ``internlm2``, ``chatglm``, ``exaone``, ``xverse``, ``orion`` and
-``minicpm``, which transformers does not hold, of the ``modeling_*.py`` beside the weights.
+``baichuan``, ``internlm``, ``internlm2``, ``chatglm``, ``exaone``, ``xverse``, ``orion``,
+``minicpm`` and ``deepseek``, which transformers does not hold, of the ``modeling_*.py`` beside the weights.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ class Layout:
         q, k, v or qkv: projections, apart or as one matrix (``Model.fused_qkv``).
         gate, up or gate_up: likewise (``Model.fused_gate_up``); ``up`` alone where the MLP is not gated.
         q_norm, k_norm: norms of queries and keys (``Model.qk_norm``).
+        moe: container of a mixture of experts; router, experts, shared, shared_gate: what is inside it.
+        per_expert: every expert is a module with linear modules of its own. Otherwise all are stacked in
+            ``experts.gate_up_proj`` (E, 2I, H) and ``experts.down_proj`` (E, H, I), as transformers 5 has them.
         conv1d: matrices are GPT-2's Conv1D, stored (in, out).
     """
 
@@ -47,6 +50,12 @@ class Layout:
     up: str = "up_proj"
     gate_up: str = "gate_up_proj"
     down: str = "down_proj"
+    moe: str = "mlp"
+    router: str = "gate"
+    experts: str = "experts"
+    shared: str = "shared_experts"
+    shared_gate: str = "shared_expert_gate"
+    per_expert: bool = False
     conv1d: bool = False
 
 
@@ -155,6 +164,16 @@ LAYOUTS: dict[str, Layout] = {
         attention="self_attention",
         gate_up="dense_h_to_4h",
     ),
+    "mixtral": _LLAMA,
+    "qwen2_moe": replace(_LLAMA, shared="shared_expert"),
+    "qwen3_moe": _LLAMA,
+    "olmoe": _LLAMA,
+    "granitemoe": replace(_LLAMA, moe="block_sparse_moe", router="router"),
+    "phimoe": replace(_LLAMA, router="router"),
+    "glm4_moe": _LLAMA,
+    "dots1": _LLAMA,
+    "ernie4_5_moe": _LLAMA,
+    "deepseek": replace(_LLAMA, per_expert=True),
     "gpt2": _GPT2,
     "gpt_bigcode": replace(_GPT2, conv1d=False),
     "gpt_neo": replace(
@@ -193,6 +212,7 @@ LAYOUTS: dict[str, Layout] = {
 PEFT_DEFAULT_TARGETS: dict[str, tuple[str, ...]] = {
     "llama": ("q_proj", "v_proj"),
     "mistral": ("q_proj", "v_proj"),
+    "mixtral": ("q_proj", "v_proj"),
     "stablelm": ("q_proj", "v_proj"),
     "gemma": ("q_proj", "v_proj"),
     "gemma2": ("q_proj", "v_proj"),
@@ -223,5 +243,5 @@ def layout(family: str) -> Layout:
     except KeyError:
         raise NotModelled(
             f"the structure of model type {family!r} is not modelled",
-            fix="use a dense decoder such as llama, mistral, qwen2, qwen3, gemma2, phi3 or gpt2",
+            fix="use a decoder such as llama, mistral, qwen3, gemma2, phi3, gpt2, mixtral or qwen3_moe",
         ) from None

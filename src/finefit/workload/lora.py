@@ -16,6 +16,7 @@ from finefit.workload.parameters import (
     embedding_parameters,
     final_parameters,
     head_parameters,
+    layer_kinds,
     layer_parameters,
 )
 from finefit.workload.recipe import Lora
@@ -24,8 +25,9 @@ _ALL = {"all", "all-linear"}  # LLaMA-Factory's and PEFT's words for every linea
 
 
 def linear_modules(model: Model) -> tuple[str, ...]:
-    """Leaf names of the linear modules of a layer, in order, each once ("q_proj", …)."""
-    leaves = (p.module.rpartition(".")[2] for p in layer_parameters(model) if p.kind == "linear")
+    """Leaf names of the linear modules of the layers, in order, each once ("q_proj", …)."""
+    kinds = (layer_parameters(model, first) for first, _ in layer_kinds(model))
+    leaves = (p.module.rpartition(".")[2] for kind in kinds for p in kind if p.kind == "linear")
     return tuple(dict.fromkeys(leaves))
 
 
@@ -64,9 +66,9 @@ def lora_targets(model: Model, spec: str | Sequence[str] | None, *, where: str |
     return found
 
 
-def adapter_shapes(model: Model, targets: Sequence[str]) -> tuple[tuple[str, int, int], ...]:
+def adapter_shapes(model: Model, targets: Sequence[str], layer: int = 0) -> tuple[tuple[str, int, int], ...]:
     """(module path, in, out) of each adapted module inside one layer."""
-    return tuple((p.module, *_in_out(model, p)) for p in layer_parameters(model) if _adaptable(p, targets))
+    return tuple((p.module, *_in_out(model, p)) for p in layer_parameters(model, layer) if _adaptable(p, targets))
 
 
 def lora_parameters(model: Model, lora: Lora) -> int:
@@ -100,8 +102,9 @@ def _modules(model: Model) -> Iterator[tuple[Parameter, int]]:
         yield parameter, 1
     if model.tied:
         yield Parameter(f"{layout(model.family).head}.weight", (model.vocab, model.hidden), "head"), 1
-    for parameter in layer_parameters(model):
-        yield parameter, model.layers
+    for first, copies in layer_kinds(model):
+        for parameter in layer_parameters(model, first):
+            yield parameter, copies
 
 
 def _adaptable(parameter: Parameter, targets: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """Architecture of one language model: dimensions and switches, no weights and no I/O.
 
 Letters used for sizes everywhere: T tokens (b·s), H hidden, F feed-forward width, V vocabulary,
-L layers, A attention heads, K key/value heads, D head dimension.
+L layers, A attention heads, K key/value heads, D head dimension, E experts, k of them for a token.
 """
 
 from __future__ import annotations
@@ -12,8 +12,31 @@ from finefit.workload.dtypes import DType
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """The mixture-of-experts MLP of a decoder.
+
+    Attributes:
+        count: routed experts E; per_token: k of them a token visits; width: feed-forward width of one.
+        shared: width of the experts every token visits, together one MLP; 0 where there are none.
+        shared_gate: that MLP's output is scaled by the sigmoid of a linear module (Qwen2-MoE).
+        normalised: the k weights are divided by their sum (``norm_topk_prob``).
+        groups: groups of experts from which the router chooses first (GLM-4.5 ``n_group``).
+        dense_layers: layers with an ordinary MLP of width ``Model.ffn`` in place of experts.
+    """
+
+    count: int
+    per_token: int
+    width: int
+    shared: int = 0
+    shared_gate: bool = False
+    normalised: bool = True
+    groups: int = 1
+    dense_layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
-    """One dense decoder as its config.json describes it.
+    """One decoder as its config.json describes it, dense or with a mixture of experts.
 
     ``family`` is the Hugging Face ``model_type`` whose modelling code the step follows
     (llama, mistral, qwen2, qwen3, gemma2, gpt2, gpt_neox, ...). Module names are those of that code.
@@ -56,6 +79,7 @@ class Model:
     final_softcap: bool = False
     sliding_window: int | None = None
     layer_types: tuple[str, ...] = ()  # "full" | "sliding" a layer; empty: all full
+    experts: Experts | None = None  # None: every layer has the MLP of width ``ffn``
     checkpoint_dtype: DType = DType.BF16
     dtype_stated: bool = True  # False: config.json names no dtype, checkpoint_dtype is what the loader falls back to
     checkpoint_quant: str = ""  # "gptq", "awq", ... when the stored weights are quantised already
@@ -70,3 +94,7 @@ class Model:
     def kv_width(self) -> int:
         """Width of all key (or value) heads together, K·D."""
         return self.kv_heads * self.head_dim
+
+    def sparse(self, layer: int) -> bool:
+        """Whether the MLP of that layer is a mixture of experts."""
+        return self.experts is not None and layer not in self.experts.dense_layers

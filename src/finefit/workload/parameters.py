@@ -1,8 +1,8 @@
 """Parameter tensors of a model, from its dimensions alone.
 
 Letters as in ``model``: H hidden, F feed-forward width, V vocabulary, A heads, K key/value heads,
-D head dimension. All layers of a family modelled here hold the same tensors, so a model's count is
-one layer times L plus the tensors outside the layers.
+D head dimension, E experts, I width of one. Layers come in at most two kinds: all alike, or some with
+an ordinary MLP among those with experts (``layer_kinds``).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ class Parameter:
         name: path inside its block as the library names it ("self_attn.q_proj.weight").
         shape: as the library stores it; a Linear is (out, in), GPT-2's Conv1D is (in, out).
         kind: "linear" (a matrix that LoRA and bitsandbytes may replace), "head", "embedding",
-            "position", "norm" (its bias too), "bias" (of a linear module or the head) or "activation"
-            (the learned scalars of xIELU).
+            "position", "norm" (its bias too), "bias" (of a linear module or the head), "activation"
+            (the learned scalars of xIELU), "router" (scores of the experts: no ``nn.Linear``) or "experts"
+            (all experts in one tensor, which neither LoRA by module name nor bitsandbytes reaches).
     """
 
     name: str
@@ -66,10 +67,25 @@ def layer_parameters(model: Model, index: int = 0) -> tuple[Parameter, ...]:
         raise InputError(f"{model.name} has {model.layers} layers, there is no layer {index}")
     names = layout(model.family)
     out = _attention(model, names)
-    out += _mlp(model, names)
+    out += _mixture(model, names) if model.sparse(index) else _mlp(model, names)
     for norm in names.norms[:1] if model.shared_norm else names.norms:
         out += _norm(model, norm, (model.hidden,))
     return tuple(out)
+
+
+def layer_kinds(model: Model) -> tuple[tuple[int, int], ...]:
+    """Layers that hold the same tensors: (index of the first, how many), in order of the first."""
+    dense = [index for index in range(model.layers) if not model.sparse(index)]
+    sparse = [index for index in range(model.layers) if model.sparse(index)]
+    return tuple(sorted((kind[0], len(kind)) for kind in (dense, sparse) if kind))
+
+
+def layers_numel(model: Model, *kinds: str) -> int:
+    """Elements of all layers together, of tensors of the given kinds or of all."""
+    return sum(
+        count * sum(p.numel for p in layer_parameters(model, first) if not kinds or p.kind in kinds)
+        for first, count in layer_kinds(model)
+    )
 
 
 def final_parameters(model: Model) -> tuple[Parameter, ...]:
@@ -89,16 +105,33 @@ def head_parameters(model: Model) -> tuple[Parameter, ...]:
 def parameter_count(model: Model) -> int:
     """Number of parameters, a tied head counted once."""
     outside = (*embedding_parameters(model), *final_parameters(model), *head_parameters(model))
-    return sum(p.numel for p in outside) + model.layers * sum(p.numel for p in layer_parameters(model))
+    return sum(p.numel for p in outside) + layers_numel(model)
+
+
+def active_count(model: Model) -> int:
+    """Parameters that work on one token: all but the routed experts it does not visit."""
+    if model.experts is None:
+        return parameter_count(model)
+    return parameter_count(model) - routed_numel(model) + routed_numel(model, model.experts.per_token)
+
+
+def routed_numel(model: Model, visited: int | None = None) -> int:
+    """Elements of the routed experts of all layers, or of so many of them in each layer."""
+    if model.experts is None:
+        return 0
+    sparse = sum(count for first, count in layer_kinds(model) if model.sparse(first))
+    each = 3 * model.hidden * model.experts.width
+    return sparse * each * (model.experts.count if visited is None else min(visited, model.experts.count))
 
 
 def quantised_numel(model: Model) -> int:
     """Elements bitsandbytes stores in 4 or 8 bits: the matrices of the layers.
 
     transformers 5.24.0 ``integrations/bitsandbytes.py`` replaces ``nn.Linear`` and ``Conv1D``; the
-    output head and what is tied to it stay as they are, and so do embeddings, norms and biases.
+    output head and what is tied to it stay as they are, and so do embeddings, norms and biases, and of a
+    mixture of experts the router and the experts where they are 3-D tensors.
     """
-    return model.layers * sum(p.numel for p in layer_parameters(model) if p.kind == "linear")
+    return layers_numel(model, "linear")
 
 
 def _linear(model: Model, names: Layout, path: str, n_in: int, n_out: int, *, bias: bool) -> list[Parameter]:
@@ -139,17 +172,42 @@ def _attention(model: Model, names: Layout) -> list[Parameter]:
     return out
 
 
-def _mlp(model: Model, names: Layout) -> list[Parameter]:
-    at = f"{names.mlp}." if names.mlp else ""
+def _mlp(model: Model, names: Layout, path: str | None = None, width: int = 0) -> list[Parameter]:
+    """The MLP of a layer; with a path and a width, another of the same form (an expert)."""
+    path, width = names.mlp if path is None else path, width or model.ffn
+    at = f"{path}." if path else ""
     bias = model.mlp_bias
     out: list[Parameter] = []
     if model.gated_mlp and model.fused_gate_up:
-        out += _linear(model, names, f"{at}{names.gate_up}", model.hidden, 2 * model.ffn, bias=bias)
+        out += _linear(model, names, f"{at}{names.gate_up}", model.hidden, 2 * width, bias=bias)
     else:
         if model.gated_mlp:
-            out += _linear(model, names, f"{at}{names.gate}", model.hidden, model.ffn, bias=bias)
-        out += _linear(model, names, f"{at}{names.up}", model.hidden, model.ffn, bias=bias)
-    out += _linear(model, names, f"{at}{names.down}", model.ffn, model.hidden, bias=bias)
+            out += _linear(model, names, f"{at}{names.gate}", model.hidden, width, bias=bias)
+        out += _linear(model, names, f"{at}{names.up}", model.hidden, width, bias=bias)
+    out += _linear(model, names, f"{at}{names.down}", width, model.hidden, bias=bias)
     if model.activation == "xielu":  # transformers 5.24.0 activations.py XIELUActivation: alpha_p, alpha_n
         out += [Parameter(f"{at}act_fn.{name}", (1,), "activation") for name in ("alpha_p", "alpha_n")]
+    return out
+
+
+def _mixture(model: Model, names: Layout) -> list[Parameter]:
+    experts, at, hidden = model.experts, names.moe, model.hidden
+    assert experts is not None
+    # PhiMoE's router is an nn.Linear by inheritance (modeling_phimoe.py), but of a class of its own, which
+    # bitsandbytes does not replace; the others hold a bare parameter.
+    out = [Parameter(f"{at}.{names.router}.weight", (experts.count, hidden), "router")]
+    if model.family == "ernie4_5_moe":  # a parameter that is never trained: it balances the load
+        bias = f"{at}.{names.router}.moe_statics.e_score_correction_bias"
+        out.append(Parameter(bias, (1, experts.count), "router_bias"))
+    path = f"{at}.{names.experts}"
+    if names.per_expert:
+        for index in range(experts.count):
+            out += _mlp(model, names, f"{path}.{index}", experts.width)
+    else:
+        out.append(Parameter(f"{path}.{names.gate_up}", (experts.count, 2 * experts.width, hidden), "experts"))
+        out.append(Parameter(f"{path}.{names.down}", (experts.count, hidden, experts.width), "experts"))
+    if experts.shared:
+        out += _mlp(model, names, f"{at}.{names.shared}", experts.shared)
+    if experts.shared_gate:
+        out += _linear(model, names, f"{at}.{names.shared_gate}", hidden, 1, bias=False)
     return out
