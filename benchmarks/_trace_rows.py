@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from finefit.workload import DType, Lora, Model, Optimizer, Quant, Recipe
+from finefit.workload import DType, Experts, Lora, Model, Optimizer, Quant, Recipe
 from finefit.workload.families import layout
 from finefit.workload.lora import linear_modules
 
@@ -140,8 +140,60 @@ MODELS = {
             max_position=2048,
             **_LAYER_NORM,
         ),
+        _model("mixtral-8x7b", "mixtral", 4096, 32, 8, 128, 14336, 32000, experts=Experts(8, 2, 14336)),
+        _model(
+            "qwen3-30b-a3b",
+            "qwen3_moe",
+            2048,
+            32,
+            4,
+            128,
+            6144,
+            151936,
+            qk_norm="head",
+            experts=Experts(128, 8, 768, dense_layers=(0,)),  # the published model has experts in every layer
+        ),
+        _model(
+            "qwen1.5-moe",
+            "qwen2_moe",
+            2048,
+            16,
+            16,
+            128,
+            5632,
+            151936,
+            qkv_bias=True,
+            experts=Experts(60, 4, 1408, shared=5632, shared_gate=True, normalised=False),
+        ),
+        _model(
+            "olmoe-1b-7b",
+            "olmoe",
+            2048,
+            16,
+            16,
+            128,
+            1024,
+            50304,
+            qk_norm="full",
+            experts=Experts(64, 8, 1024, normalised=False),
+        ),
+        _model(
+            "granite-1b-a400m",
+            "granitemoe",
+            1024,
+            16,
+            8,
+            64,
+            512,
+            49155,
+            tied=True,
+            experts=Experts(32, 8, 512, normalised=False),
+        ),
     )
 }
+# Named as LoRA targets of a mixture, peft 0.21.2 puts adapters on the stacked experts instead of the shared
+# one (utils/transformers_weight_conversion.py _convert_peft_config_moe), which is not modelled.
+_CONVERTED = frozenset({"gate_proj", "up_proj", "down_proj"})
 
 FUSED, FOREACH = Optimizer("adamw", "fused"), Optimizer("adamw", "foreach")
 FULL = Recipe("full", DType.BF16, FUSED, 512, 2)
@@ -151,7 +203,8 @@ def _lora(model: Model, *, everything: bool = True, rank: int = 16, dtype: DType
     """Adapters on every linear module, or on those that make queries and values."""
     names = layout(model.family)
     few = (names.qkv,) if model.fused_qkv else (names.q, names.v)
-    return Lora(rank, 2 * rank, targets=linear_modules(model) if everything else few, dtype=dtype)
+    every = tuple(name for name in linear_modules(model) if model.experts is None or name not in _CONVERTED)
+    return Lora(rank, 2 * rank, targets=every if everything else few, dtype=dtype)
 
 
 def _methods(model: Model) -> dict[str, Recipe]:
@@ -201,6 +254,11 @@ def variants(model: Model) -> Iterator[Row]:
         "full/eager/nonre": replace(full, attention="eager", **CHECKPOINTING["nonre"]),
         "full/padded": replace(full, padded=True),
         "full/padded/nonre": replace(full, padded=True, **CHECKPOINTING["nonre"]),
+        "full/flash2": replace(full, attention="flash2"),
+        "full/chunked": replace(full, loss="chunked"),
+        "full/chunked/nonre": replace(full, loss="chunked", **CHECKPOINTING["nonre"]),
+        "lora/flash2": replace(lora, attention="flash2"),
+        "lora/chunked": replace(lora, loss="chunked"),
         "full/outputs": replace(full, keeps_outputs=True),
         "full/accumulate": replace(full, grad_accum=4),
         "full/fp32": fp32,

@@ -15,7 +15,7 @@ from finefit.memory.estimate import dims_of, estimate, measure, timeline
 from finefit.memory.model import play
 from finefit.step.build import build_step
 from finefit.units import MIB
-from finefit.workload import DType, Lora, Model, Optimizer, Quant, Recipe, Sharding
+from finefit.workload import DType, Experts, Lora, Model, Optimizer, Quant, Recipe, Sharding
 
 TARGETS = ("q_proj", "v_proj", "down_proj", "c_attn", "query_key_value", "qkv_proj")
 SMALL = {
@@ -29,6 +29,18 @@ SMALL = {
         "gpt2", "gpt2", 256, 7, 4, 4, 64, 512, 1000, tied=True, activation="gelu_new", gated_mlp=False, norm="layer",
         qkv_bias=True, o_bias=True, mlp_bias=True, position="learned", max_position=4096, fused_qkv=True,
         attention_dropout=0.1, residual_dropout=0.1, embedding_dropout=0.1,
+    ),
+    "mixtral": Model("mixtral", "mixtral", 256, 7, 4, 2, 64, 0, 1000, tied=False, experts=Experts(8, 2, 512)),
+    "qwen2_moe": Model(  # six dense layers, seven with experts: both runs fold
+        "qwen2_moe", "qwen2_moe", 256, 13, 4, 2, 64, 512, 1000, tied=False, qkv_bias=True,
+        experts=Experts(8, 4, 96, shared=128, shared_gate=True, normalised=False, dense_layers=tuple(range(6))),
+    ),
+    "qwen3_moe": Model(  # kinds in turn: nothing folds
+        "qwen3_moe", "qwen3_moe", 256, 6, 4, 2, 64, 512, 1000, tied=True, qk_norm="head",
+        experts=Experts(4, 4, 64, dense_layers=(0, 2, 4)),
+    ),
+    "granitemoe": Model(
+        "granitemoe", "granitemoe", 256, 7, 4, 2, 64, 0, 1000, tied=True, experts=Experts(8, 2, 64, normalised=False)
     ),
 }  # fmt: skip
 
@@ -164,6 +176,35 @@ def test_a_learned_position_table_bounds_the_length() -> None:
     recipe = Recipe("full", DType.BF16, Optimizer("adamw"), seq_len=4097)
     with pytest.raises(InputError, match="4096"):
         estimate(SMALL["gpt2"], recipe)
+
+
+def test_experts_stay_in_16_bits_under_qlora_and_become_fp32_with_preparation() -> None:
+    """bitsandbytes 0.50.2 replaces nn.Linear alone; peft 0.21.2 prepare_model_for_kbit_training casts the rest."""
+    model = find("mistralai/Mixtral-8x7B-v0.1")
+    recipe = Recipe(
+        "lora", DType.BF16, Optimizer("adamw"), seq_len=512, checkpointing="full",
+        lora=Lora(8, 16, targets=("q_proj", "v_proj")), quant=Quant("nf4", double=True, kbit_prepare=False),
+    )  # fmt: skip
+    experts = 32 * 8 * 3 * 4096 * 14336
+    plain = estimate(model, recipe).parts["weights"]
+    prepared = estimate(model, replace(recipe, quant=Quant("nf4", double=True, kbit_prepare=True))).parts["weights"]
+    rest = 46_702_792_704 - experts
+    assert 2 * experts < plain < 2 * experts + rest
+    assert 4 * experts < prepared < 4 * experts + 2 * rest
+
+
+def test_a_layer_keeps_every_copy_of_a_token() -> None:
+    """The closed form of the traces, bytes a token and layer: k·(2H + 4I + 2I + 2I + 2H), and the router's."""
+    model = find("Qwen/Qwen3-30B-A3B")
+    recipe = Recipe("full", DType.BF16, Optimizer("sgd"), seq_len=4096, micro_batch=4)
+    assert model.experts is not None
+
+    def forward(layers: int, copies: int) -> int:
+        experts = replace(model.experts, per_token=copies)  # type: ignore[type-var]
+        return estimate(replace(model, layers=layers, experts=experts), recipe).phases["forward"]
+
+    kept = (forward(5, 9) - forward(4, 9)) - (forward(5, 8) - forward(4, 8))
+    assert kept == pytest.approx(16384 * (4 * 2048 + 8 * 768), rel=0.01)
 
 
 def test_families_without_a_step_are_refused_by_name() -> None:

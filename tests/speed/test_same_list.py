@@ -16,6 +16,7 @@ MODELS = [
     "meta-llama/Llama-2-7b-hf", "meta-llama/Llama-3.2-1B", "mistralai/Mistral-7B-v0.1", "Qwen/Qwen2.5-7B",
     "Qwen/Qwen3-8B", "microsoft/phi-2", "microsoft/Phi-3-mini-4k-instruct", "openai-community/gpt2",
     "EleutherAI/pythia-1b", "baichuan-inc/Baichuan2-7B-Chat", "internlm/internlm2_5-7b-chat", "Qwen/Qwen-7B-Chat",
+    "mistralai/Mixtral-8x7B-v0.1", "Qwen/Qwen3-30B-A3B", "Qwen/Qwen1.5-MoE-A2.7B", "allenai/OLMoE-1B-7B-0924",
 ]  # fmt: skip
 FULL = Recipe("full", DType.BF16, Optimizer("adamw"), seq_len=384, micro_batch=3, attention="eager")
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import CONFIG_MAPPING, PreTrainedConfig
+from transformers import CONFIG_MAPPING
 
 from finefit.errors import NotModelled
+from finefit.lab.versions import TRANSFORMERS
 from finefit.workload.model import Model
 
 _LAYER_TYPES = {"full": "full_attention", "sliding": "sliding_attention"}
-_PLAIN = frozenset(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "gpt_neox"))
+_MIXTURES = frozenset(("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe"))
+_PLAIN = _MIXTURES | {
+    *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "gpt_neox", "granite")
+}
 _ROPE_THETA = 10_000.0  # values of the rotary table have no influence on its size
 
 
@@ -32,17 +36,20 @@ def _common(model: Model) -> dict[str, Any]:
         "pad_token_id": None,
     }
     if model.rotary_fraction != 1.0:
-        fields["rope_parameters"] = {
-            "rope_type": "default",
-            "rope_theta": _ROPE_THETA,
-            "partial_rotary_factor": model.rotary_fraction,
-        }
+        if TRANSFORMERS < (5, 0):
+            fields["partial_rotary_factor"] = fields["rotary_pct"] = model.rotary_fraction
+        else:
+            fields["rope_parameters"] = {
+                "rope_type": "default",
+                "rope_theta": _ROPE_THETA,
+                "partial_rotary_factor": model.rotary_fraction,
+            }
     if model.layer_types:
         fields["layer_types"] = [_LAYER_TYPES[t] for t in model.layer_types]
     if model.sliding_window is not None:
         fields["sliding_window"] = model.sliding_window
         fields["use_sliding_window"] = True  # Qwen asks for both
-    elif model.family == "mistral":
+    elif model.family in ("mistral", "mixtral"):
         fields["sliding_window"] = None
     return fields
 
@@ -50,7 +57,7 @@ def _common(model: Model) -> dict[str, Any]:
 def _family(model: Model) -> dict[str, Any]:
     """Fields of one family beside, or in place of, the common ones."""
     match model.family:
-        case "llama":
+        case "llama" | "granite":
             return {"attention_bias": model.qkv_bias, "mlp_bias": model.mlp_bias}
         case "gemma" | "gemma2" | "gemma3_text":
             softcaps: dict[str, Any] = {"hidden_activation": model.activation, "attention_bias": model.qkv_bias}
@@ -58,8 +65,10 @@ def _family(model: Model) -> dict[str, Any]:
                 softcaps["attn_logit_softcapping"] = 50.0 if model.attention_softcap else None
                 softcaps["final_logit_softcapping"] = 30.0 if model.final_softcap else None
             return softcaps
-        case "qwen3":
+        case "qwen3" | "qwen3_moe" | "olmoe" | "granitemoe":
             return {"attention_bias": model.qkv_bias}
+        case "qwen2_moe":
+            return {"qkv_bias": model.qkv_bias}
         case "phi":
             return {
                 "qk_layernorm": bool(model.qk_norm),
@@ -81,14 +90,35 @@ def _family(model: Model) -> dict[str, Any]:
     return {}
 
 
-def config_of(model: Model) -> PreTrainedConfig:
+def _experts(model: Model) -> dict[str, Any]:
+    """Fields of a mixture of experts."""
+    experts = model.experts
+    if experts is None:
+        return {}
+    fields: dict[str, Any] = {
+        "num_local_experts": experts.count,
+        "num_experts": experts.count,
+        "num_experts_per_tok": experts.per_token,
+        "norm_topk_prob": experts.normalised,
+    }
+    if model.family in ("qwen2_moe", "qwen3_moe"):
+        fields["moe_intermediate_size"] = experts.width
+        fields["mlp_only_layers"] = list(experts.dense_layers)
+    else:  # they know one width, the experts'
+        fields["intermediate_size"] = experts.width
+    if model.family == "qwen2_moe":
+        fields["shared_expert_intermediate_size"] = experts.shared
+    return fields
+
+
+def config_of(model: Model) -> Any:
     """The configuration from which transformers builds this model.
 
     Raises:
         NotModelled: the tracer does not know how the family spells its dimensions.
     """
-    if model.family == "gpt2":
-        return CONFIG_MAPPING["gpt2"](
+    if model.family in ("gpt2", "gpt_bigcode"):
+        return CONFIG_MAPPING[model.family](
             vocab_size=model.vocab,
             n_positions=model.max_position or 1024,
             n_embd=model.hidden,
@@ -100,10 +130,11 @@ def config_of(model: Model) -> PreTrainedConfig:
             resid_pdrop=model.residual_dropout,
             embd_pdrop=model.embedding_dropout,
             tie_word_embeddings=model.tied,
+            **({"multi_query": model.kv_heads == 1} if model.family == "gpt_bigcode" else {}),
         )
     if model.family not in _PLAIN:
         raise NotModelled(
             f"the tracer cannot build a model of type {model.family!r} from dimensions",
             fix=f"trace one of {', '.join(sorted((*_PLAIN, 'gpt2')))}",
         )
-    return CONFIG_MAPPING[model.family](**{**_common(model), **_family(model)})
+    return CONFIG_MAPPING[model.family](**{**_common(model), **_family(model), **_experts(model)})

@@ -25,9 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._meta_registrations as registrations
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from finefit.lab.flash import flash_package
 from finefit.lab.triton import fake_triton
 
 _LIBRARIES = Path(torch.__file__).parent / "lib"
@@ -186,6 +188,21 @@ def _watch_reentrant(state: Recompute) -> Iterator[None]:
         yield
 
 
+def _grouped_mm_in_any_dtype(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Shapes of ``grouped_mm`` in fp32 and fp16 too.
+
+    torch 2.13.0 knows them in bf16 alone, though the CUDA operator takes the others by products one group
+    after another into the same output (``cuda/GroupedBlas.cpp`` ``_grouped_mm_cuda``).
+    """
+
+    def shapes(mat_a: torch.Tensor, mat_b: torch.Tensor, **rest: Any) -> torch.Tensor:
+        if mat_a.dtype not in (torch.float32, torch.float16) or mat_a.dtype != mat_b.dtype:
+            return original(mat_a, mat_b, **rest)
+        return registrations._create_grouped_mm_output_tensor(mat_a, mat_b, rest["offs"], rest["out_dtype"])
+
+    return shapes
+
+
 @contextmanager
 def fake_cuda(attention: Callable[..., torch.Tensor], arch: str = "sm80") -> Iterator[Recompute]:
     """Let fake tensors live on "cuda" on a machine without a GPU.
@@ -210,13 +227,16 @@ def fake_cuda(attention: Callable[..., torch.Tensor], arch: str = "sm80") -> Ite
             (torch.cuda, "synchronize", lambda *a, **k: None),  # bitsandbytes' optimizers wait for the device
             (nn.functional, "scaled_dot_product_attention", attention),
             (nn.Module, "_apply", _apply_in_place(nn.Module._apply)),
-            # Masks: transformers takes fake tensors for a compiler's and then builds masks it skips otherwise.
-            (imports, "is_fake_tensor", lambda x: False),
+            (registrations, "_meta_grouped_mm_common", _grouped_mm_in_any_dtype(registrations._meta_grouped_mm_common)),
             # deepcopy of a module (PEFT modules_to_save) must not copy the mode its tensors belong to.
             (FakeTensorMode, "__deepcopy__", lambda self, memo: self),
         ):
             stack.enter_context(_set(owner, name, value))
+        if hasattr(imports, "is_fake_tensor"):  # since transformers 4.54
+            # Masks: transformers takes fake tensors for a compiler's and then builds masks it skips otherwise.
+            stack.enter_context(_set(imports, "is_fake_tensor", lambda x: False))
         stack.enter_context(_watch_reentrant(state))
+        stack.enter_context(flash_package())
         stack.enter_context(fake_triton())
         yield state
 

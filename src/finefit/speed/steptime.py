@@ -130,7 +130,7 @@ def step_time(model: Model, recipe: Recipe, cluster: Cluster) -> StepTime:
     per_step = constant("allreduce_exposed") * sent.per_step / bus if bus else 0.0
 
     times = recipe.grad_accum
-    spread, reasons = _interval(load, recipe, cluster.gpu, rates)
+    spread, reasons = _interval(load, model, recipe, cluster.gpu, rates)
     return StepTime(
         linear=times * linear,
         attention=times * attention,
@@ -207,7 +207,7 @@ def _optimizer(load: StepWork, recipe: Recipe, ranks: int, bandwidth: float) -> 
     return load.trained * constant("optimizer_bytes") / shards / bandwidth
 
 
-def _interval(load: StepWork, recipe: Recipe, gpu: Gpu, rates: GpuRates) -> tuple[float, tuple[str, ...]]:
+def _interval(load: StepWork, model: Model, recipe: Recipe, gpu: Gpu, rates: GpuRates) -> tuple[float, tuple[str, ...]]:
     """Half width of the 90 % interval and why."""
     wide = []
     if not rates.fitted:
@@ -216,6 +216,8 @@ def _interval(load: StepWork, recipe: Recipe, gpu: Gpu, rates: GpuRates) -> tupl
         wide.append(f"{load.tokens} tokens a micro-batch: host speed and small messages decide")
     if recipe.quant and recipe.quant.kind == "int8":
         wide.append("int8 weights: constant of 4-bit weights, no measured rows")
+    if model.experts is not None:
+        wide.append("a mixture of experts: its kernels have no measured rows")
     if recipe.sharding.offload_optimizer or recipe.sharding.offload_params:
         wide.append("offload to host memory depends on the host")
     if wide:

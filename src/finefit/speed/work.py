@@ -27,7 +27,7 @@ from finefit.speed.constants import constant
 from finefit.workload.families import layout
 from finefit.workload.lora import lora_parameters, saved_numel
 from finefit.workload.model import Model
-from finefit.workload.parameters import layer_parameters, parameter_count
+from finefit.workload.parameters import layer_kinds, layers_numel, parameter_count, routed_numel
 from finefit.workload.recipe import Recipe
 
 _FLASH_BACKWARD = 2.5
@@ -40,7 +40,7 @@ class StepWork:
 
     Attributes:
         tokens: b·s, padding included.
-        linear_flops: matrix products of the layers, adapters included.
+        linear_flops: matrix products of the layers, adapters included; of experts those a token visits.
         head_flops: the output head.
         attention_flops: score and value products, causal half.
         softmax_bytes: traffic of unfused scores; 0 for flash kernels.
@@ -85,7 +85,10 @@ def work(model: Model, recipe: Recipe) -> StepWork:
         )
     tokens = recipe.micro_batch * recipe.seq_len
     recompute = 1 if recipe.checkpointing == "full" else 0
-    linear = model.layers * sum(p.numel for p in layer_parameters(model) if p.kind == "linear")
+    visits = model.experts.per_token if model.experts else 0
+    dense = layers_numel(model, "linear", "router", "experts") - routed_numel(model)
+    linear, read = dense + routed_numel(model, visits), dense + routed_numel(model, tokens * visits)
+    packed = layers_numel(model, "linear") if recipe.quant else 0
     head = model.hidden * model.vocab
     total = parameter_count(model)
     adapters, trained, head_passes, base_passes = 0, total, 3, 3
@@ -101,17 +104,18 @@ def work(model: Model, recipe: Recipe) -> StepWork:
     flash = recipe.attention != "eager"
     # unfused softmax: forward a third, backward two thirds, recomputation one forward more
     unfused = tokens * recipe.seq_len * model.heads * model.layers * constant("softmax_bytes")
+    width = sum(count * _elementwise_width(model, first) for first, count in layer_kinds(model))
     return StepWork(
         tokens=tokens,
         linear_flops=2 * tokens * (passes * linear + (3 + recompute) * adapters),
         head_flops=2 * tokens * head_passes * head,
         attention_flops=scores * (1 + (_FLASH_BACKWARD if flash else _EAGER_BACKWARD) + recompute),
         softmax_bytes=0.0 if flash else unfused * (1 + recompute / 3),
-        elementwise_bytes=tokens * model.layers * _elementwise_width(model) * (3 + recompute),
+        elementwise_bytes=tokens * width * (3 + recompute),
         loss_bytes=tokens * model.vocab * 2,
-        weight_bytes=2 * (linear * passes + head * head_passes),
-        quantised=linear if recipe.quant else 0,
-        dequantised=linear * passes if recipe.quant else 0,
+        weight_bytes=2 * (read * passes + head * head_passes),
+        quantised=packed,
+        dequantised=packed * passes,
         parameters=total,
         trained=trained,
     )
@@ -132,11 +136,16 @@ def _score_flops(model: Model, layer: int, s: int) -> float:
     return 2 * length * model.q_width
 
 
-def _elementwise_width(model: Model) -> int:
+def _elementwise_width(model: Model, layer: int) -> int:
     """Bytes a token and layer that elementwise kernels touch in one pass, in 16 bits.
 
     8 hidden-wide tensors (two norms, two residual adds), the MLP's activation (1.5 tensors of F a
     branch) and rotary with its copies (2 of the query, key and value widths): the form that was fitted.
+    A token's k copies in a mixture of experts are made, weighed, put back in order and summed: 4 more
+    hidden-wide tensors each (integrations/moe.py ``grouped_mm_experts_forward``), which no run has fitted.
     """
     mlp = 3 * model.ffn if model.gated_mlp else 3 * model.ffn // 2
+    if model.experts is not None and model.sparse(layer):
+        experts = model.experts
+        mlp = 3 * (experts.per_token * experts.width + experts.shared) + 4 * experts.per_token * model.hidden
     return 2 * (8 * model.hidden + mlp + 2 * (model.q_width + 2 * model.kv_width))

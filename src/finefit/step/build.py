@@ -1,8 +1,8 @@
 """From a model and a recipe to the ``Step``: which parameters live where, and the forward pass.
 
-``folded``: layers between the second and the last but one are identical; one stands for all of them
-(``Block.repeat``), so building and evaluating does not depend on the depth. The replay of the
-caching allocator needs every event and asks for the unfolded step.
+``folded``: of layers in a row that hold the same tensors, those between the second and the last but one
+are identical; one stands for all of them (``Block.repeat``), so building and evaluating does not depend
+on the depth. The replay of the caching allocator needs every event and asks for the unfolded step.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Builder:
             hidden = net.add(hidden, places)
         if self.decoder.gemma:
             hidden = net.scale(hidden)  # inside the embedding module, so its output is the leaf
-        if model.family == "granite":
+        if model.family in ("granite", "granitemoe"):
             # the forced leaf is held by its AccumulateGrad node, though nothing else needs it any more
             hidden = net.scale(hidden, saves=[hidden] if forced and not trainable else [])
         if model.embedding_norm:
@@ -165,17 +165,12 @@ class _Builder:
 
     def layers(self, hidden: Ref, at: Positions, folded: bool) -> Ref:
         tape, count = self.tape, self.model.layers
-        order = list(range(count))
-        repeats = [1] * count
-        if folded and count > _UNFOLDED:
-            order = [0, 1, 2, count - 2, count - 1]
-            repeats = [1, 1, count - 4, 1, 1]
-        for index, repeat in zip(order, repeats, strict=True):
+        for index, repeat in _folds(self.model) if folded else [(index, 1) for index in range(count)]:
             with tape.block(f"layers.{index}", index, repeat=repeat) as block, tape.module(f"layers.{index}"):
                 self.register(layer_parameters(self.model, index), f"layers.{index}.")
                 block.checkpointed = self.recipe.checkpointing == "full"
                 block.entries = tuple(x.value for x in (hidden, at.cos, at.sin, at.mask) if x is not None)
-                hidden = self.decoder.layer(hidden, at)
+                hidden = self.decoder.layer(hidden, at, index)
                 block.exit = hidden.value
         return hidden
 
@@ -215,11 +210,30 @@ class _Builder:
         return tape.finish()
 
 
+def _folds(model: Model) -> list[tuple[int, int]]:
+    """(layer, how many it stands for): of each run of equal layers the first two, one between, the last two."""
+    out: list[tuple[int, int]] = []
+    start = 0
+    for index in range(1, model.layers + 1):
+        if index < model.layers and model.sparse(index) == model.sparse(start):
+            continue
+        alike = index - start
+        if alike > _UNFOLDED:
+            out += [(start, 1), (start + 1, 1), (start + 2, alike - 4), (index - 2, 1), (index - 1, 1)]
+        else:
+            out += [(layer, 1) for layer in range(start, index)]
+        start = index
+    return out
+
+
 def _refuse(model: Model, recipe: Recipe) -> None:
     """What would be wrong in silence is said instead."""
     if model.family not in MODELLED:
         what = f"the memory of {model.family} models is not modelled yet ({model.name})"
         raise NotModelled(what, fix="parameter counts are exact; for memory take a family listed in the README")
+    if model.experts is not None and recipe.fused_kernels:
+        what = f"Liger's kernels for mixtures of experts are not modelled yet ({model.name})"
+        raise NotModelled(what, fix="leave enable_liger_kernel out: memory without it is at least as large")
     if model.position == "alibi":
         raise NotModelled(
             f"ALiBi attention is not modelled yet ({model.name})", fix="take a model with rotary positions"

@@ -1,8 +1,9 @@
 """One decoder layer of each family, written line by line after its modelling code.
 
 transformers 5.24.0 ``models/<family>/modeling_<family>.py``: llama (mistral, qwen2, qwen3, yi and most
-others), gemma, gemma2, gemma3, olmo2, phi, phi3, gpt2, gpt_neox. Remote-code families with the same
-arithmetic (internlm, internlm2, baichuan, qwen) follow the llama path with their own module names.
+others), gemma, gemma2, gemma3, olmo2, phi, phi3, gpt2, gpt_neox; mixtures of experts in ``experts``.
+Remote-code families with the same arithmetic (internlm, internlm2, baichuan, qwen) follow the llama
+path with their own module names.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from finefit.step import attention as kernels
+from finefit.step.experts import MIXTURES, Mixture
 from finefit.step.linear import Linears
 from finefit.step.net import Net
 from finefit.step.tape import Ref
@@ -36,7 +38,7 @@ MODELLED = frozenset(
         "granite", "smollm3", "seed_oss", "olmo", "olmo2", "olmo3", "starcoder2", "stablelm", "xverse", "mimo",
         "ernie4_5", "exaone", "chatglm", "glm",
     }
-)  # fmt: skip
+) | MIXTURES  # fmt: skip
 
 
 class Decoder:
@@ -45,6 +47,8 @@ class Decoder:
     def __init__(self, net: Net, linears: Linears, names: Layout) -> None:
         self.net, self.linears, self.names = net, linears, names
         self.gemma = net.model.family.startswith("gemma")
+        experts = net.model.experts
+        self.mixture = Mixture(net, linears, names, experts, self.activation) if experts is not None else None
 
     # -- pieces ------------------------------------------------------------------------------------
 
@@ -168,22 +172,22 @@ class Decoder:
 
     # -- layers ------------------------------------------------------------------------------------
 
-    def layer(self, hidden: Ref, at: Positions) -> Ref:
-        """One decoder layer; the wiring depends on where the norms are."""
+    def layer(self, hidden: Ref, at: Positions, index: int = 0) -> Ref:
+        """Decoder layer ``index``; the wiring depends on where the norms are."""
         model = self.net.model
         if model.parallel_block:
             return self._parallel(hidden, at)
         if model.post_norm:
             return self._post_norm(hidden, at)
-        return self._pre_norm(hidden, at)
+        return self._pre_norm(hidden, at, self.mixture if model.sparse(index) else None)
 
     def _branch(self, x: Ref) -> Ref:
         """What happens to a branch before it joins the residual: dropout, or Granite's multiplier."""
-        if self.net.model.family == "granite":
+        if self.net.model.family in ("granite", "granitemoe"):
             return self.net.scale(x)
         return self.net.dropout(x, self.net.model.residual_dropout)
 
-    def _pre_norm(self, hidden: Ref, at: Positions) -> Ref:
+    def _pre_norm(self, hidden: Ref, at: Positions, mixture: Mixture | None) -> Ref:
         net, norms, sandwich = self.net, self.names.norms, self.net.model.sandwich_norms
         residual = hidden
         hidden = self.norm(hidden, norms[0])
@@ -193,7 +197,7 @@ class Decoder:
         hidden = net.add(residual, hidden)
         residual = hidden
         hidden = self.norm(hidden, norms[2] if sandwich else norms[1])
-        hidden = self._branch(self.mlp(hidden))
+        hidden = self._branch(self.mlp(hidden) if mixture is None else mixture(hidden))
         if sandwich:
             hidden = self.norm(hidden, norms[3])
         return net.add(residual, hidden)

@@ -38,7 +38,7 @@ def full_loss(net: Net, hidden: Ref, head: str, bias: str | None) -> tuple[Ref, 
     tape = net.tape
     code = loss_code(net.model.family, net.recipe.stack.get("transformers"))
     logits = net.dense(hidden, head, net.model.vocab, bias=bias, kind="head")
-    if net.model.family == "granite":
+    if net.model.family in ("granite", "granitemoe"):
         logits = net.scale(logits)  # logits_scaling
     if net.model.final_softcap:
         logits = net.scale(logits)
