@@ -94,6 +94,16 @@ def test_anchors_and_merges_keep_the_lines_they_stand_on():
     assert found["use.x"] == (1, 2) and found["use.y"] == (2, 5)
 
 
+def test_keys_with_a_dot_keep_a_line():
+    """Found by mutating real files: a key that YAML itself writes with a dot, around a section."""
+    found = {key: line for key, _, line in yaml11.load_tree("x: 1\na.b:\n  c: 2\n", "f").items}
+    assert found == {"x": 1, "a.b": 2, "a.b.c": 3}
+    odd = {
+        key: line for key, _, line in yaml11.load_tree("s:\n  1.5:\n    c: 2\n  t:\n    ? null\n    : 4\n", "f").items
+    }
+    assert odd["s"] == 1 and odd["s.t"] == 4
+
+
 def test_alias_bombs_and_self_reference_are_refused():
     bomb = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{x: *a{n - 1}, y: *a{n - 1}}}\n" for n in range(1, 60))
     for text in (bomb, "a: &a\n  b: *a\n"):

@@ -161,9 +161,15 @@ def load_tree(text: str, name: str, dialect: Dialect = Dialect.PYYAML) -> Docume
     finally:
         loader.dispose()
     values = dict(flat({key: value for key, value, _ in document.items}, name))
-    top = {key: line for key, _, line in document.items}
-    items = tuple((key, value, lines.get(key, top[key.partition(".")[0]])) for key, value in values.items())
-    return Document(items, document.duplicates)
+    lines = {**lines, **{key: line for key, _, line in document.items}}
+    return Document(tuple((key, value, _line_of(key, lines)) for key, value in values.items()), document.duplicates)
+
+
+def _line_of(key: str, lines: Mapping[str, int]) -> int:
+    """The line of a dotted key, else of the nearest section around it that has one."""
+    while key not in lines and "." in key:
+        key = key.rpartition(".")[0]
+    return lines.get(key, 1)
 
 
 def flat(mapping: Mapping[str, object], name: str) -> Iterator[tuple[str, object]]:

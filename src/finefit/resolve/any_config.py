@@ -46,7 +46,8 @@ def resolve_any(
     """
     said = config.read(path, tool)
     if said.tool == "llamafactory":
-        return resolve_config(path, overrides={**_launched(said), **(overrides or {})}, data=data, lengths=lengths)
+        changes = {**_launched(said), **(overrides or {})}
+        return resolve_config(path, tool=tool, overrides=changes, data=data, lengths=lengths)
     if overrides:
         dialect = TOOLS[said.tool].dialect
         said = said.override({k: _parsed(k, v, dialect) for k, v in overrides.items()}, "--set")

@@ -24,6 +24,7 @@ from finefit.workload.model import Model
 def resolve_config(
     path: str | Path,
     *,
+    tool: str | None = None,
     overrides: Mapping[str, object] | None = None,
     data: str | Path | None = None,
     lengths: Lengths | None = None,
@@ -31,7 +32,8 @@ def resolve_config(
     """A LLaMA-Factory config as a workload, each field with its source.
 
     Args:
-        path: the YAML or JSON file.
+        path: the YAML or JSON file, or a script that calls llamafactory-cli.
+        tool: "llamafactory" where the user says that it is one; its content tells if left out.
         overrides: the tool's own keys with other values, as ``key=value`` after the file ("cutoff_len": 4096);
             a text is read as YAML.
         data: a data file that stands for the data sets the config names.
@@ -41,7 +43,7 @@ def resolve_config(
         InputError: the file or a value in it is wrong, or the model is unknown.
         NotModelled: the file is understood and finefit does not model the run.
     """
-    said = llamafactory.read(path)
+    said = llamafactory.read(path, tool)
     if overrides:
         said = said.override({key: _parsed(key, value) for key, value in overrides.items()}, "--set")
     settings, notes = Settings(said), Notes()

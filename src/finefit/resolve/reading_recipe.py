@@ -18,7 +18,7 @@ from finefit.resolve.notes import Notes
 from finefit.resolve.optimizers import optimizer
 from finefit.resolve.reading_dtypes import Dtypes, dtypes
 from finefit.resolve.reading_rows import rows
-from finefit.resolve.readings.reading import Reading
+from finefit.resolve.readings.reading import FLAGS, Reading
 from finefit.workload.dtypes import DType
 from finefit.workload.lengths import Lengths
 from finefit.workload.lora import lora_targets
@@ -63,26 +63,40 @@ def refuse(reading: Reading) -> None:
             fix="name the training config or script that uses it",
         )
     task = reading.text("task")
-    if reading.tool in STACKS and task not in ("sft", "pt"):
+    if task not in ("sft", "pt", None):
         raise NotModelled(
             f"training by {task} is not modelled yet",
             where=reading.where("task"),
             fix="plan the supervised run; it is never planned as sft in silence",
         )
     if reading.refusals:
-        first = reading.refusals[0]
-        raise NotModelled(f"{first.what} is not modelled yet", where=first.where, fix=first.fix)
+        whole = [refusal for refusal in reading.refusals if refusal.fix == FLAGS]  # nothing in the file cures these
+        first = (whole or reading.refusals)[0]
+        fix = first.fix if first.fix != FLAGS else f"plan it with flags: {_command(reading)}"
+        raise NotModelled(f"{first.what} is not modelled yet", where=first.where, fix=fix)
     if reading.tool not in STACKS:
         raise NotModelled(
             f"runs of {reading.tool} are read but not modelled yet",
             where=str(reading.path),
-            fix="plan the model with flags: finefit plan MODEL --method lora --seq 2048",
+            fix=f"plan it with flags: {_command(reading)}",
         )
     method = reading.text("method")
     if method not in ("full", "lora", "qlora"):
         raise NotModelled(f"the method {method} is not modelled yet", where=reading.where("method"), fix="plan lora")
     if not reading.text("model"):
         raise InputError("the model is not named", where=reading.where("model"), fix="write its name into the config")
+
+
+def _command(reading: Reading) -> str:
+    """The command that plans the same model, method and sizes with the Trainer's code."""
+    parts = ["finefit plan", reading.text("model") or "MODEL"]
+    method = reading.text("method")
+    parts += ["--method", method if method in ("full", "lora", "qlora") else "full"]
+    for flag, name in (("--rank", "rank"), ("--batch", "micro_batch"), ("--accum", "grad_accum")):
+        if (value := reading.whole(name)) is not None:
+            parts += [flag, str(value)]
+    parts += ["--seq", str(reading.whole("seq_len") or "N")]
+    return " ".join(parts)
 
 
 def recipe_of(reading: Reading, said: Said, model: Model, lengths: Lengths, notes: Notes) -> Recipe:

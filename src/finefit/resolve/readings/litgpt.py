@@ -5,7 +5,7 @@ from __future__ import annotations
 from finefit.formats.said import Said
 from finefit.resolve.readings import shared
 from finefit.resolve.readings.draft import Draft
-from finefit.resolve.readings.reading import Reading
+from finefit.resolve.readings.reading import FLAGS, Reading
 
 _LORA = ("lora_r", "lora_alpha", "lora_query", "lora_key", "lora_value")
 _NOT_YET = "LitGPT's own training loop"
@@ -47,7 +47,7 @@ def reading(said: Said) -> Reading:
     draft.derive("checkpointing", "full" if several and not pretraining else "none", "litgpt@0.5.13: with FSDP alone")
     draft.put("offload", (), "devices")
     _accumulation(draft, count, nodes)
-    draft.refuse(_NOT_YET, "plan the model with flags: finefit plan MODEL --method lora --seq 512")
+    draft.refuse(_NOT_YET, FLAGS)
     return draft.reading()
 
 

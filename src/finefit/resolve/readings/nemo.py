@@ -8,9 +8,8 @@ from finefit.formats.said import Said
 from finefit.resolve.companions import find
 from finefit.resolve.readings import shared
 from finefit.resolve.readings.draft import Draft
-from finefit.resolve.readings.reading import Reading
+from finefit.resolve.readings.reading import FLAGS, Reading
 
-_FLAGS = "plan the model with flags: finefit plan MODEL --method lora --seq 2048"
 _TASKS = ("grpo", "dpo", "sft", "rm", "distillation")
 _SIZES = {
     "tp": "tensor_model_parallel_size",
@@ -51,7 +50,7 @@ def automodel(said: Said) -> Reading:
     draft.put("offload", (), "distributed.strategy")
     shared.parallel(draft, {name: (f"distributed.{name}_size",) for name in ("tp", "cp", "pp", "ep")})
     _automodel_gpus(draft)
-    draft.refuse("NeMo Automodel's training loop", _FLAGS)
+    draft.refuse("NeMo Automodel's training loop", FLAGS)
     return draft.reading()
 
 
@@ -109,7 +108,7 @@ def rl(said: Said) -> Reading:
     nodes, per_node = (draft.integer(f"cluster.{key}", minimum=1) for key in ("num_nodes", "gpus_per_node"))
     if nodes and per_node:
         draft.put("gpus", nodes * per_node, "cluster.gpus_per_node")
-    draft.refuse("NeMo RL's training loop", _FLAGS)
+    draft.refuse("NeMo RL's training loop", FLAGS)
     return draft.reading()
 
 
@@ -135,5 +134,5 @@ def bridge(said: Said) -> Reading:
     draft.derive("strategy", "megatron", "Megatron-Core with its distributed optimizer")
     draft.put("offload", (), "optimizer")
     shared.parallel(draft, {name: (f"model.{key}",) for name, key in _SIZES.items()})
-    draft.refuse("training through Megatron-Bridge", _FLAGS)
+    draft.refuse("training through Megatron-Bridge", FLAGS)
     return draft.reading()

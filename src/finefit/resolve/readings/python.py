@@ -5,7 +5,7 @@ from __future__ import annotations
 from finefit.formats.said import Said
 from finefit.resolve.readings import shared
 from finefit.resolve.readings.draft import Draft
-from finefit.resolve.readings.reading import Reading
+from finefit.resolve.readings.reading import FLAGS, Reading
 
 _TRAINERS = {"DPOConfig": "dpo", "GRPOConfig": "grpo", "KTOConfig": "kto", "ORPOConfig": "orpo"}
 
@@ -45,9 +45,7 @@ def unsloth(said: Said) -> Reading:
     offloads = draft.raw(switch) == "unsloth"
     draft.put("offload", ("activations",) if offloads else (), switch)
     draft.put("strategy", "none", load)
-    draft.refuse(
-        "Unsloth's model code", "plan the model with flags: finefit plan MODEL --method qlora --seq 2048", load
-    )
+    draft.refuse("Unsloth's model code", FLAGS, load)
     shared.gpus(draft)
     return draft.reading()
 
@@ -73,6 +71,6 @@ def xtuner(said: Said) -> Reading:
     draft.put("packing", "yes" if draft.flag("pack_to_max_length") else "no", "pack_to_max_length")
     draft.put("strategy", "none", "model")
     draft.put("offload", (), "model")
-    draft.refuse("xtuner's training loop", "plan the model with flags: finefit plan MODEL --method qlora --seq 2048")
+    draft.refuse("xtuner's training loop", FLAGS)
     shared.gpus(draft)
     return draft.reading()

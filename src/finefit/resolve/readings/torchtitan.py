@@ -5,7 +5,7 @@ from __future__ import annotations
 from finefit.formats.said import Said
 from finefit.resolve.readings import shared
 from finefit.resolve.readings.draft import Draft
-from finefit.resolve.readings.reading import Reading
+from finefit.resolve.readings.reading import FLAGS, Reading
 
 _DEGREES = {
     "dp_shard": ("parallelism.data_parallel_shard_degree",),
@@ -44,8 +44,6 @@ def reading(said: Said) -> Reading:
     draft.put("offload", shared.FSDP_OFFLOAD if offload else (), "training.enable_cpu_offload")
     draft.put("max_steps", draft.integer("training.steps", minimum=1), "training.steps")
     draft.put("parallel", shared.parallel(draft, _DEGREES), "parallelism.tensor_parallel_degree")
-    draft.refuse(
-        "torchtitan's pre-training loop", "plan the model with flags: finefit plan MODEL --method full --seq N"
-    )
+    draft.refuse("torchtitan's pre-training loop", FLAGS)
     shared.gpus(draft)
     return draft.reading()

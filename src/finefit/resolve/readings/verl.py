@@ -5,7 +5,7 @@ from __future__ import annotations
 from finefit.formats.said import Said
 from finefit.resolve.readings import shared
 from finefit.resolve.readings.draft import Draft
-from finefit.resolve.readings.reading import Reading
+from finefit.resolve.readings.reading import FLAGS, Reading
 
 _ACTOR, _MODEL, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.model", "actor_rollout_ref.ref"
 _RECOMPUTE = f"{_ACTOR}.megatron.override_transformer_config.recompute_granularity"
@@ -62,7 +62,7 @@ def _supervised(draft: Draft) -> Reading:
     draft.put("offload", tuple(offload), "engine.param_offload")
     degrees = {"sp": ("engine.ulysses_sequence_parallel_size",)} | {n: (f"engine.{k}",) for n, k in _SIZES.items()}
     shared.parallel(draft, degrees)
-    draft.refuse("verl's training loop", "plan the model with flags: finefit plan MODEL --method full --seq 1024")
+    draft.refuse("verl's training loop", FLAGS)
     shared.gpus(draft)
     return draft.reading()
 
@@ -94,7 +94,6 @@ def _reinforcement(draft: Draft) -> Reading:
     draft.put("nodes", nodes, "trainer.nnodes")
     per_node = draft.integer("trainer.n_gpus_per_node", minimum=1) or 1
     draft.put("gpus", per_node * nodes, "trainer.n_gpus_per_node")
-    draft.refuse("reinforcement learning (verl)", "plan the model with flags for its supervised part", f"{_MODEL}.path")
     return draft.reading()
 
 
