@@ -1,5 +1,6 @@
 # make plan    plans the shipped example config
 # make test    runs every check
+# make trace   checks the memory model against the libraries' own code (installs torch, 2 GB)
 # make docs    regenerates the output shown in the READMEs
 # make messages  collects the sentences to translate and compiles the translations
 #
@@ -13,7 +14,7 @@ BIN = .venv/bin
 CONFIG ?= src/finefit/examples/llama3_8b_qlora.yaml
 FLAGS ?= --gpu "RTX 4090" --samples 52000 --mean-length 180
 
-.PHONY: plan test docs messages
+.PHONY: plan test trace docs messages
 
 plan: .venv/installed
 	$(BIN)/finefit plan $(CONFIG) $(FLAGS)
@@ -24,6 +25,10 @@ test: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --cov
+
+trace: .venv-trace/installed
+	.venv-trace/bin/python -m pytest -q tests/lab
+	.venv-trace/bin/python -m benchmarks.trace --quick
 
 docs: .venv/installed-dev
 	$(BIN)/python -m scripts.docs
@@ -38,6 +43,11 @@ messages: .venv/installed-dev
 .venv/installed-dev: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@ .venv/installed
+
+.venv-trace/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-trace
+	.venv-trace/bin/python -m pip install --quiet --disable-pip-version-check -e ".[trace,dev]"
+	@touch $@
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "finefit needs Python 3.11 or newer: make PYTHON=/path/to/python"; exit 1; }
