@@ -10,11 +10,14 @@ As in ``finefit.api``, every answer is a frozen dataclass with ``to_dict()``, th
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
-from finefit.api import currency_of, day_of
+from finefit.api import Question, currency_of, day_of
 
 if TYPE_CHECKING:
+    from finefit.planner.cost_answer import CostAnswer
     from finefit.planner.gpu_list import GpuList
     from finefit.planner.offer_list import OfferList
 
@@ -60,3 +63,46 @@ def gpus(name: str | None = None, *, as_of: str | dt.date | None = None) -> GpuL
     from finefit.planner.gpu_list import list_gpus
 
     return list_gpus(name, on=day_of(as_of))
+
+
+def cost(
+    source: str | Path,
+    *,
+    gpu: str | None,
+    terms: str = "on-demand",
+    currency: str | None = None,
+    budget: str | None = None,
+    deadline: str | None = None,
+    settings: Mapping[str, str | None] | None = None,
+    settings_file: str | Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+    as_of: str | dt.date | None = None,
+    **question: Unpack[Question],
+) -> CostAnswer:
+    """What a job costs altogether, on which terms, and what it would cost elsewhere.
+
+    Args:
+        source, gpu, overrides, question: as ``finefit.api.plan`` takes them.
+        terms: on-demand, spot, community, monthly, yearly or owned: what the bill is made on.
+        settings: money settings by name, as text ("runs": "3", "engineer_rate": "60USD"); see ``CostSettings``.
+        settings_file: a finefit.toml; the one in the working folder where None, if there is one.
+
+    Raises:
+        InputError, UnknownModel, UnknownGpu, NotModelled: what, where and how to fix it.
+    """
+    from finefit.api import workload
+    from finefit.planner.cost_answer import Asked, cost_answer
+    from finefit.planner.cost_settings import read_settings
+    from finefit.units import parse_duration, parse_money
+
+    found, sources = read_settings(settings or {}, settings_file)
+    limit = None if budget is None else parse_money(budget)
+    asked = Asked(
+        terms=terms,
+        currency=currency_of(currency) or (limit.currency if limit else "USD"),
+        on=day_of(as_of),
+        budget=limit,
+        deadline_seconds=None if deadline is None else parse_duration(deadline),
+    )
+    resolved, cluster = workload(source, gpu=gpu, overrides=overrides, **question)
+    return cost_answer(resolved, cluster, found, sources, asked)

@@ -70,6 +70,7 @@ def test_every_json_field_is_documented() -> None:
         api.plan("llama-3-8b"),
         pricing.offers(gpu="RTX 4090", currency="CNY"),
         pricing.gpus("RTX 4090"),
+        pricing.cost(EXAMPLE, gpu="RTX 4090", samples=1000, mean_length=200, settings={"card_price": "2000USD"}),
     )
     for answer in answers:
         fields = set(keys({name: value for name, value in answer.to_dict().items() if name != "inputs"}))

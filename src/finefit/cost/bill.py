@@ -113,12 +113,19 @@ def setup_item(weights_bytes: int | None, gpus: int, price: Price | None) -> Bil
     """
     if weights_bytes is None:
         return flat_item("set-up", "GPU-hour", None, price, "size of the weights unknown")
+    hours = setup_hours(weights_bytes)
+    item = flat_item("set-up", "GPU-hour", _times(hours, gpus), price, "")
+    low, high = hours.low, hours.high
+    return replace(item, source=f"{item.source}; {low * 60:.0f} to {high * 60:.0f} minutes before the first step")
+
+
+def setup_hours(weights_bytes: int) -> Span:
+    """Hours from the order of a machine to its first step."""
     size = Decimal(weights_bytes) / GB / 60
     ends = (BOOT_MINUTES, IMAGE_MINUTES, ENVIRONMENT_MINUTES)
     low = sum((low for low, _ in ends), size / DOWNLOAD_GB_PER_SECOND[1]) / 60
     high = sum((high for _, high in ends), size / DOWNLOAD_GB_PER_SECOND[0]) / 60
-    item = flat_item("set-up", "GPU-hour", _times(Span(low, (low + high) / 2, high), gpus), price, "")
-    return replace(item, source=f"{item.source}; {low * 60:.0f} to {high * 60:.0f} minutes before the first step")
+    return Span(low, (low + high) / 2, high)
 
 
 def storage_item(

@@ -79,6 +79,7 @@ def measured_fit(peak: Peak, outside: int, usable: int) -> Fit:
     return Fit(judge(margin.low, margin.high, usable), peak, outside, margin.high)
 
 
+@lru_cache(maxsize=64)
 def reserved_bytes(model: Model, recipe: Recipe, arch: str | None, trace: Trace | None = None) -> int:
     """What the caching allocator holds at most when nothing presses it."""
     return replay(_events(model, recipe, arch, trace), dims_of(recipe)).reserved

@@ -96,8 +96,8 @@ def offer_lines(
                 age_days=age_days(offer, on),
                 drift=drift_band(offer, on),
                 hourly=hourly,
-                per_1000=None if run is None else hourly * _hours(run.hours_per_1000_samples),
-                total=None if run is None or run.hours is None else hourly * _hours(run.hours),
+                per_1000=None if run is None else hourly * hours_of(run.hours_per_1000_samples),
+                total=None if run is None or run.hours is None else hourly * hours_of(run.hours),
                 confidence=offer.confidence,
                 source=offer.source,
             )
@@ -112,17 +112,21 @@ def _order(line: OfferLine, currency: str, on: dt.date) -> tuple[Decimal, Decima
 
 def cost_of(hours: float | None, gpus: int, price: Price | None) -> Money | None:
     """GPU-hours at a price; None where either is unknown."""
-    return None if hours is None or price is None else price.unit_price * (_hours(hours) * gpus)
+    return None if hours is None or price is None else price.unit_price * (hours_of(hours) * gpus)
+
+
+def span_of(run: Run | None) -> Span | None:
+    """Hours of a run with the ends of their interval; None while they are unknown."""
+    if run is None or run.hours is None or run.hours_interval is None:
+        return None
+    return Span.of(run.hours_interval[0], run.hours, run.hours_interval[1])
 
 
 def run_bill(model: Model, recipe: Recipe, cluster: Cluster, run: Run, price: Price | None, currency: str) -> Bill:
     """Every money item of the run at one price; storage and traffic at the tariffs known in that currency."""
     load = work(model, recipe)
     gpus = cluster.count
-    hours = None
-    if run.hours is not None and run.hours_interval is not None:
-        low, high = run.hours_interval
-        hours = Span.of(low, run.hours, high)
+    hours = span_of(run)
     weights = load.parameters * model.checkpoint_dtype.bytes
     checkpoint = checkpoint_bytes(load.parameters, load.trained, recipe)
     result = result_bytes(load.parameters, load.trained, recipe)
@@ -132,16 +136,14 @@ def run_bill(model: Model, recipe: Recipe, cluster: Cluster, run: Run, price: Pr
         [
             gpu_item(hours, gpus, price),
             setup_item(weights, gpus, price),
-            _among(disks, lambda tariff, why: storage_item(checkpoint, KEPT_CHECKPOINTS, KEPT_MONTHS, tariff, why)),
-            _among(lines, lambda tariff, why: egress_item(result, tariff, why)),
+            among(disks, lambda tariff, why: storage_item(checkpoint, KEPT_CHECKPOINTS, KEPT_MONTHS, tariff, why)),
+            among(lines, lambda tariff, why: egress_item(result, tariff, why)),
         ]
     )
 
 
-def _among(
-    tariffs: list[Tariff], item: Callable[[Callable[[Decimal], Money | None] | None, str], BillItem]
-) -> BillItem:
-    """The item at the median of several providers' tariffs, between the cheapest and the dearest."""
+def among(tariffs: list[Tariff], item: Callable[[Callable[[Decimal], Money | None] | None, str], BillItem]) -> BillItem:
+    """An item at the median of several providers' tariffs, between the cheapest and the dearest."""
     made = [item(tariff.cost, f"{tariff.provider} {tariff.tier}, {tariff.as_of}") for tariff in tariffs]
     priced = [(line.amount.amount, line) for line in made if line.amount is not None]
     if not priced:
@@ -154,5 +156,6 @@ def _among(
     return replace(middle, low=priced[0][1].amount, high=priced[-1][1].amount, source=source)
 
 
-def _hours(hours: float) -> Decimal:
+def hours_of(hours: float) -> Decimal:
+    """Hours as an exact decimal of their shortest form."""
     return Decimal(str(hours))

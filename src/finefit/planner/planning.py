@@ -16,8 +16,10 @@ from finefit.planner.cards import cards_that_hold
 from finefit.planner.fit import gpus_per_node, margin_of, measured_fit, outside_bytes
 from finefit.planner.market import KEPT, Market, cost_of, market, offer_lines, run_bill
 from finefit.planner.message import Message, message
+from finefit.planner.mixtures import mixture_assumptions, mixture_warnings
 from finefit.planner.parts import parts_at
 from finefit.planner.plan import OfferLine, Plan, Remedy, Steps, Verdict
+from finefit.planner.project import refuse_spot
 from finefit.planner.remedies import Situation, remedies
 from finefit.planner.verdict import fewer_cards, judge_cluster, too_large
 from finefit.resolve.resolved import Resolved
@@ -51,11 +53,14 @@ def make_plan(resolved: Resolved, cluster: Cluster | None, wishes: Wishes) -> Pl
     """Answer a complete workload.
 
     Raises:
-        InputError: the recipe is incomplete, or a kind of offer does not exist.
+        InputError: the recipe is incomplete, a kind of offer does not exist, or the bill is to be made on spot machines
+            and the config saves no checkpoint that training can go on from.
         NotModelled: the memory of the recipe is not modelled.
     """
     work = resolved.workload(cluster)
     model, recipe = work.model, work.recipe
+    if wishes.kinds[:1] == ("spot",):
+        refuse_spot(resolved.saving, None, recipe)
     nodes = gpus_per_node(cluster)
     arch = cluster.gpu.arch if cluster else None
     peak = measure(model, recipe, arch=arch, gpus_per_node=nodes)
@@ -74,8 +79,8 @@ def make_plan(resolved: Resolved, cluster: Cluster | None, wishes: Wishes) -> Pl
         steps=steps_of(model, recipe, peak, cluster),
         verdict=Verdict.UNDECIDED,
         fits=Fits.UNKNOWN,
-        assumptions=resolved.assumptions,
-        warnings=resolved.warnings,
+        assumptions=(*resolved.assumptions, *mixture_assumptions(model, recipe)),
+        warnings=(*resolved.warnings, *mixture_warnings(model, recipe)),
     )
     return _without_gpus(plan, wishes) if cluster is None else _on_gpus(plan, cluster, wishes)
 

@@ -1,0 +1,216 @@
+"""The whole bill: what is unknown stays unknown, settings from flags and file, comparisons that add up."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from finefit import pricing
+from finefit.app import cli, cost_command
+from finefit.cost.settings import CostSettings
+from finefit.errors import FinefitError, InputError
+from finefit.planner.cost_answer import CostAnswer
+from finefit.planner.cost_settings import NAMES, read_settings
+from finefit.units import Money
+
+EXAMPLE = Path(__file__).parents[2] / "src" / "finefit" / "examples" / "llama3_8b_qlora.yaml"
+DAY = "2026-11-30"
+
+
+@cache
+def answer(gpu: str = "2x RTX 4090", **asked: str) -> CostAnswer:
+    known = {name: value for name, value in asked.items() if name in NAMES}
+    rest = {name: value for name, value in asked.items() if name not in NAMES}
+    return pricing.cost(
+        EXAMPLE,
+        gpu=gpu,
+        samples=52000,
+        mean_length=180,
+        settings=known,
+        as_of=DAY,
+        **rest,  # type: ignore[arg-type]
+    )
+
+
+def amounts(found: CostAnswer) -> dict[str, Money | None]:
+    return {item.name: item.amount for item in (*found.project.run.items, *found.project.whole.items)}
+
+
+UNSAID = (
+    "cold storage", "upload", "minimum charge", "failed attempts", "queueing", "debugging", "forgotten to release",
+    "data storage", "image storage", "disk while stopped", "engineers",
+)  # fmt: skip
+
+
+def test_what_nobody_stated_is_unknown_and_never_zero() -> None:
+    found = answer()
+    assert {name for name, amount in amounts(found).items() if amount is None} == set(UNSAID)
+    assert set(found.project.whole.unknown) == set(UNSAID)
+    assert found.project.whole.total and found.project.run.total
+    assert found.project.whole.total.amount == found.project.run.total.amount
+
+
+def test_every_item_can_be_stated() -> None:
+    stated = {
+        "cold_months": "6", "upload_gb": "10", "upload_price": "0USD", "minimum_charge": "10USD",
+        "failed_attempts": "2", "queue_hours": "1", "debug_hours": "3", "idle_hours": "8", "data_gb": "20",
+        "image_gb": "30", "stopped_days": "5",
+        "engineer_hours": "4", "engineer_rate": "60USD", "runs": "3",
+    }  # fmt: skip
+    found = answer(**stated)
+    assert found.project.whole.unknown == ()
+    told = amounts(found)
+    price = found.project.price
+    assert price is not None and told["engineers"] == Money(Decimal(240), "USD")
+    assert told["debugging"] and told["debugging"].amount == 3 * 2 * price.unit_price.amount
+    assert told["upload"] and told["upload"].amount == 0  # stated to be free
+    rental = sum(told[name].amount for name in ("GPU-hours", "interruptions", "set-up"))  # type: ignore[union-attr]
+    assert told["minimum charge"] and told["minimum charge"].amount == max(10 - rental, 0)
+    assert told["failed attempts"] and told["failed attempts"].amount == pytest.approx(rental)  # two, half way each
+    assert told["runs"] and found.project.run.total and told["runs"].amount == 3 * found.project.run.total.amount
+    assert found.project.whole.total is not None
+    assert found.project.whole.total.amount == sum(i.amount.amount for i in found.project.whole.items if i.amount)
+
+
+def test_a_disk_of_a_stopped_machine_costs_twice_at_runpod() -> None:
+    """RunPod: 0.20 USD a GB-month stopped, 0.10 running (docs.runpod.io/pods/storage)."""
+    found = answer(provider="RunPod", stopped_days="30.4375", stopped_gb="100", data_gb="100")
+    told = amounts(found)
+    assert told["disk while stopped"] and told["disk while stopped"].amount == 20
+    assert told["data storage"] and told["data storage"].amount == 10
+
+
+def test_egress_goes_on_in_the_band_of_the_month() -> None:
+    """AWS: 100 GB a month free, then 0.09 USD (2026-05-06)."""
+    free = answer(provider="AWS", download_gb="50")
+    later = answer(provider="AWS", download_gb="50", egress_before_gb="100")
+    across = answer(provider="AWS", download_gb="50", egress_before_gb="80")
+    told = [amounts(found)["egress"] for found in (free, later, across)]
+    assert [each.amount for each in told if each] == [0, Decimal("4.50"), Decimal("2.70")]
+
+
+def test_spot_is_refused_without_a_checkpoint_to_go_on_from() -> None:
+    with pytest.raises(InputError, match="save_only_model: spot machines") as refused:
+        pricing.cost(EXAMPLE, gpu="RTX 4090", terms="spot", overrides={"save_only_model": "true"}, samples=52000)
+    assert refused.value.exit_code == 2
+    lines = {line.kind: line for line in pricing.cost(
+        EXAMPLE, gpu="RTX 4090", overrides={"save_strategy": "'no'"}, samples=52000, as_of=DAY
+    ).terms}  # fmt: skip
+    assert lines["spot"].refused is not None and lines["spot"].project is None
+    assert lines["on-demand"].refused is None
+
+
+def test_spot_and_the_deadline() -> None:
+    """A run of about 7.6 h with interruptions twice a day and an hour's wait each no longer ends within 8 h at best."""
+    calm = answer(terms="spot", deadline="24h")
+    assert calm.deadline is not None and calm.deadline.meets == "yes"
+    wild = answer(terms="spot", deadline="5h", hours_between_interruptions="2", spot_wait_hours="1")
+    assert wild.deadline is not None and wild.deadline.meets == "no"
+    assert wild.project.wall and calm.project.wall and wild.project.wall.likely > calm.project.wall.likely
+
+
+def test_buying_asks_for_an_unknown_price() -> None:
+    asked = answer(gpu="2x RTX 5090")
+    bought = asked.terms[-1]
+    assert bought.kind == "owned" and bought.project is None and "--card-price" in str(bought.unknown)
+    told = answer(gpu="2x RTX 5090", card_price="2500USD", utilisation="0.5").terms[-1]
+    assert told.price is not None and told.break_even is not None
+    assert told.break_even.hours == told.break_even.utilisation * 730
+
+
+def test_a_month_of_a_term_is_paid_whole() -> None:
+    lines = {line.name: line for line in answer(gpu="8x H100", currency="CNY", runs_per_month="2").terms}
+    yearly = lines["yearly"]
+    assert yearly.price is not None and yearly.month is not None
+    assert yearly.month.amount == yearly.price.unit_price.amount * 730 * 8
+    assert yearly.project is not None
+    assert "unused hours of the term" in {item.name for item in yearly.project.whole.items}
+    aws = next(line for line in answer(gpu="8x H100").terms if line.name == "AWS 3y all upfront")
+    assert aws.price and aws.break_even is not None
+
+
+def test_one_card_against_several() -> None:
+    lines = {(line.gpu.id, line.count): line for line in answer().clusters}
+    one, eight = lines["rtx-4090", 1], lines["rtx-4090", 8]
+    assert one.communication == 0 and one.lost is not None and one.lost.amount == 0
+    assert one.hours and eight.hours and one.hours > eight.hours > one.hours / 8
+    assert eight.against_one is not None and eight.against_one > 1
+    assert any(line.spread and line.gpu.memory < one.gpu.memory for line in lines.values())
+
+
+def test_managed_services_and_break_even() -> None:
+    found = answer(engineer_hours="2", engineer_rate="50USD")
+    line = next(line for line in found.managed if line.row.provider == "Fireworks")
+    assert found.tokens == 52000 * 180 * 3 and found.per_million is not None
+    assert line.cost is not None and line.cost.amount == Decimal("0.50") * found.tokens / 10**6
+    setup = amounts(found)["set-up"]
+    assert setup is not None and line.break_even is not None
+    assert line.break_even == pytest.approx((setup.amount + 100) / (Decimal("0.5") - found.per_million.amount) * 10**6)
+
+
+def test_a_minimum_charge_of_a_small_job() -> None:
+    small = pricing.cost(EXAMPLE, gpu="RTX 4090", samples=100, mean_length=100, as_of=DAY)
+    line = next(line for line in small.managed if line.row.provider == "Together")
+    assert line.cost == Money(Decimal(4), "USD", dt.date(2026, 5, 1))
+
+
+def test_unknown_size_of_the_data_has_no_total() -> None:
+    found = pricing.cost("llama-3-8b", gpu="RTX 4090", method="qlora", seq=1024, as_of=DAY)
+    assert found.project.run.total is None and found.project.whole.total is None
+    assert "GPU-hours" in found.project.whole.unknown
+
+
+def test_settings_of_a_file_and_flags_that_win(tmp_path: Path) -> None:
+    file = tmp_path / "finefit.toml"
+    file.write_text('[cost]\nruns = 3\nengineer_rate = "60USD"\ndebug_hours = 1.5\n')
+    found, sources = read_settings({"runs": "5", "idle_hours": None}, file)
+    assert (found.runs, found.debug_hours, found.idle_hours) == (5, Decimal("1.5"), None)
+    assert found.engineer_rate == Money(Decimal(60), "USD")
+    assert str(sources["runs"]) == "stated (--runs)" and str(sources["debug_hours"]) == "stated (finefit.toml:4)"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[cost]\nrunz = 3\n", "finefit.toml:2.*runz.*did you mean runs"),
+        ("runs = 3\n", "finefit.toml:1.*no setting"),
+        ("[cost]\nruns = 2.5\n", "whole number"),
+        ("[cost]\npue = -1\n", "between"),
+        ("[cost]\nengineer_rate = 60\n", "not an amount of money"),
+        ("[cost]\nruns = true\n", "not a value of runs"),
+        ("[cost\n", "not TOML"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "finefit.toml").write_text(text)
+    with pytest.raises(InputError, match=words):
+        read_settings({}, tmp_path / "finefit.toml")
+
+
+@settings(max_examples=60)
+@given(name=st.sampled_from(NAMES), value=st.text(max_size=12))
+def test_any_text_is_a_setting_or_our_error(name: str, value: str) -> None:
+    try:
+        found, _ = read_settings({name: value}, None)
+        assert isinstance(found, CostSettings)
+    except FinefitError as error:
+        assert error.where and error.where.startswith("--") and error.fix
+
+
+def test_every_setting_has_a_flag() -> None:
+    assert set(cost_command.SETTINGS) == set(NAMES)
+
+
+def test_the_command_prints_and_gates(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["cost", str(EXAMPLE), "--gpu", "RTX 4090", "--samples", "1000", "--mean-length", "100", "--as-of", DAY]
+    assert cli.main([*asked, "--lang", "en"]) == 0
+    shown = capsys.readouterr().out
+    assert "unknown: hours of engineers not stated" in shown and "Managed services" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert cli.main(["cost", str(EXAMPLE)]) == 2 and "--gpu" in capsys.readouterr().err
