@@ -79,6 +79,9 @@ def test_the_real_collection():
     assert found["scored"] > 1500 and not found["refused"]
     assert found["agreement"] >= 0.97 and found["manifest_error_share"] <= 0.01
     assert len(found["worst"]) <= 1
+    for page in ("formats.md", "formats.zh-CN.md"):  # the figures the documentation states
+        text = (Path(__file__).parents[2] / "docs" / page).read_text("utf-8")
+        assert f"{found['scored']:,}" in text and f"{100 * found['agreement']:.1f} %" in text
 
 
 @needs_collection

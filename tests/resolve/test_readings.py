@@ -171,6 +171,13 @@ def test_a_cloud_task_counts_gpus_and_reads_the_command_inside(tmp_path):
     assert (found.kind, found.get("gpus"), found.get("model"), found.get("seq_len")) == ("task", 16, "a/b", 7)
 
 
+def test_a_cloud_task_is_planned_by_its_command(tmp_path):
+    text = f"resources:\n  accelerators: A100:2\nrun: |\n  pip install x\n  NPROC_PER_NODE=2 {SWIFT}\n"
+    found = plan(tmp_path, "a.yaml", text)
+    assert (found.recipe.seq_len, found.recipe.method_label) == (512, "LoRA")
+    assert any('state them: --gpu "2x CARD"' in sentence for sentence in found.assumptions)
+
+
 def test_a_launcher_file_names_no_model(tmp_path):
     found = read(tmp_path, "a.yaml", "distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n")
     assert (found.kind, found.get("strategy"), found.get("gpus")) == ("launcher", "fsdp2", 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,7 +17,7 @@ from finefit.resolve.data import file_lengths
 from finefit.resolve.models import resolve_model
 from finefit.resolve.notes import Notes
 from finefit.resolve.reading_recipe import deepspeed_mapping, recipe_of, refuse
-from finefit.resolve.readings import Reading, reading_of
+from finefit.resolve.readings import Reading, cloud, reading_of
 from finefit.resolve.readings.shared import packed_bits
 from finefit.resolve.resolved import Resolved
 from finefit.workload.lengths import Lengths
@@ -52,6 +53,9 @@ def resolve_any(
         dialect = TOOLS[said.tool].dialect
         said = said.override({k: _parsed(k, v, dialect) for k, v in overrides.items()}, "--set")
     reading = reading_of(said)
+    inner = cloud.command_of(said) if reading.kind == "task" else None
+    if inner is not None:  # a rented machine's task: the run is that of the command inside
+        said, reading = inner, replace(reading, tool=inner.tool, version=inner.version)
     refuse(reading)
     notes = Notes(assumptions=list(reading.assumptions), warnings=list(reading.warnings))
     model = _model(reading, said)

@@ -72,13 +72,15 @@ def refuse(reading: Reading) -> None:
     if reading.refusals:
         whole = [refusal for refusal in reading.refusals if refusal.fix == FLAGS]  # nothing in the file cures these
         first = (whole or reading.refusals)[0]
-        fix = first.fix if first.fix != FLAGS else f"plan it with flags: {_command(reading)}"
+        command = _command(reading)
+        fix = f"plan it with flags: {command}" if first.fix == FLAGS else first.fix
         raise NotModelled(f"{first.what} is not modelled yet", where=first.where, fix=fix)
     if reading.tool not in STACKS:
+        command = _command(reading)
         raise NotModelled(
             f"runs of {reading.tool} are read but not modelled yet",
             where=str(reading.path),
-            fix=f"plan it with flags: {_command(reading)}",
+            fix=f"plan it with flags: {command}",
         )
     method = reading.text("method")
     if method not in ("full", "lora", "qlora"):
@@ -89,7 +91,7 @@ def refuse(reading: Reading) -> None:
 
 def _command(reading: Reading) -> str:
     """The command that plans the same model, method and sizes with the Trainer's code."""
-    parts = ["finefit plan", reading.text("model") or "MODEL"]
+    parts = ["finefit", "plan", reading.text("model") or "MODEL"]
     method = reading.text("method")
     parts += ["--method", method if method in ("full", "lora", "qlora") else "full"]
     for flag, name in (("--rank", "rank"), ("--batch", "micro_batch"), ("--accum", "grad_accum")):

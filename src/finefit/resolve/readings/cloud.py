@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from finefit.formats.said import Entry, Said
+from finefit.formats.tools import TOOLS
 from finefit.resolve.readings.draft import Draft
 from finefit.resolve.readings.reading import Reading, Refusal, Value
 
@@ -33,9 +34,9 @@ def reading(said: Said, inner: Callable[[Said], Reading]) -> Reading:
     refusals: tuple[Refusal, ...] = ()
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    tool, _, program = said.program.partition(" ")
-    if program:
-        run = inner(_command(said, tool, program))
+    command = command_of(said)
+    if command is not None:
+        run = inner(command)
         values, refusals, assumptions, warnings = run.values, run.refusals, run.assumptions, run.warnings
     else:
         draft.refuse("a task whose command is not a training run that is known", "name the training config itself")
@@ -65,14 +66,15 @@ def _count(accelerators: object) -> int | None:
     return max(1, int(match[1])) if match else 1
 
 
-def _command(said: Said, tool: str, program: str) -> Said:
-    """The settings of the command inside, which the task's keys carry under the tool's name."""
+def command_of(said: Said) -> Said | None:
+    """The settings of the command inside, which the task's keys carry under the tool's name; None without one."""
+    tool, _, program = said.program.partition(" ")
+    if tool not in TOOLS:
+        return None
     prefix = f"{tool}:"
     entries: dict[str, Entry] = {
         key.removeprefix(prefix): entry for key, entry in said.entries.items() if key.startswith(prefix)
     }
-    from finefit.formats.tools import TOOLS
-
     return replace(
         said, tool=tool, version=TOOLS[tool].version, entries=MappingProxyType(entries), program=program, warnings=()
     )

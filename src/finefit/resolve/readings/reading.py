@@ -50,7 +50,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
 )  # fmt: skip
 CORE = tuple(FIELDS)[: tuple(FIELDS).index("gpus") + 1]
 MODEL_MAXIMUM = "model maximum"
-FLAGS = "plan it with flags"  # a refusal's fix: the same model, method and sizes as options of the command line
+FLAGS = "flags"  # a refusal's fix: the same model, method and sizes as options of the command line
 
 
 @dataclass(frozen=True, slots=True)
