@@ -155,6 +155,41 @@ def test_torchtune_recipe_and_gpus_stand_in_the_header(tmp_path):
     assert read_values == ["Meta-Llama-3.1-8B-Instruct", "lora", 4, 2, "fsdp2", None]
 
 
+def test_torchtune_without_a_batch_is_no_training(tmp_path):
+    text = "model:\n  _component_: torchtune.models.llama2.llama2_7b\nprompt: hi\n"
+    with pytest.raises(NotModelled, match="without batch_size"):
+        plan(tmp_path, "a.yaml", text)
+
+
+def test_unsloth_from_the_syntax_tree(tmp_path):
+    """Defaults of Unsloth's own patched trainer config: 4 rows, 2 accumulation steps, adamw_8bit."""
+    text = (
+        "from unsloth import FastLanguageModel\nsize = 4096\nraise SystemExit\n"
+        "m, t = FastLanguageModel.from_pretrained(model_name='a/b', max_seq_length=size)\n"
+        "m: object = FastLanguageModel.get_peft_model(m, r=32)\n"
+        "SFTTrainer(model=m, packing=True, args=SFTConfig(per_device_train_batch_size=1)).train()\n"
+    )
+    found = read(tmp_path, "a.py", text)
+    names = ("method", "rank", "quant_bits", "seq_len", "micro_batch", "grad_accum", "optimizer", "packing", "offload")
+    expected = ["qlora", 32, 4, 4096, 1, 2, "adamw_8bit", "yes", ("activations",)]
+    assert [found.get(name) for name in names] == expected
+    with pytest.raises(NotModelled, match="Unsloth") as caught:
+        refuse(found)
+    assert "finefit plan a/b --method qlora --rank 32 --batch 1 --accum 2 --seq 4096" in caught.value.fix
+
+
+def test_xtuner_assignments(tmp_path):
+    text = (
+        "pretrained_model_name_or_path = 'a/b'\nbatch_size = 2\naccumulative_counts = 8\npack_to_max_length = True\n"
+        "model = dict(type=Fine, llm=dict(quantization_config=dict(load_in_4bit=True)), lora=dict(r=64))\n"
+    )
+    found = read(tmp_path, "a.py", text)
+    names = ("tool", "version")
+    assert [getattr(found, name) for name in names] == ["xtuner", "0.2.0"]
+    fields = ("method", "rank", "quant_bits", "micro_batch", "grad_accum", "seq_len", "packing")
+    assert [found.get(name) for name in fields] == ["qlora", 64, 4, 2, 8, 2048, "yes"]
+
+
 def test_litgpt_derives_its_accumulation(tmp_path):
     text = "checkpoint_dir: checkpoints/a/b\ndevices: 4\nquantize: bnb.nf4\nlora_r: 8\ntrain:\n"
     found = read(tmp_path, "a.yaml", text + "  global_batch_size: 64\n  micro_batch_size: 4\n")
@@ -256,6 +291,14 @@ def test_adapters(tmp_path):
     quantised = plan(tmp_path, "a.yaml", TRL + "use_peft: true\nload_in_4bit: true\ndtype: bfloat16\n").recipe
     assert quantised.lora.dtype is DType.BF16 and quantised.quant.kind == "nf4" and not quantised.quant.double
     assert set(quantised.lora.targets) == {"q_proj", "v_proj"}  # PEFT's table for Qwen 2
+
+
+def test_every_linear_module_and_more(tmp_path):
+    """ms-swift takes "all-linear" beside other names; PEFT alone would look for a module called so."""
+    text = SWIFT + "--target_modules all-linear lm_head\n"
+    assert set(plan(tmp_path, "a.sh", text).recipe.lora.targets) == {
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head",
+    }  # fmt: skip
 
 
 def test_packed_rows_are_joined(tmp_path):

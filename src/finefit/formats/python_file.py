@@ -81,14 +81,14 @@ def _take(node: ast.AST, out: dict[str, tuple[object, int]], known: dict[str, ob
             _put(out, node.targets[0].id, value, node.lineno)
     elif isinstance(node, ast.Call):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        prefix = called if called in _CALLS else "args" if called in _ARGUMENTS else ""
+        prefix = called if called in _CALLS else "args" if called in _ARGUMENTS or called.endswith("Trainer") else ""
         if prefix == "from_pretrained" and not _trains(node.func):
             return
         for argument in node.keywords if prefix else ():
             if argument.arg is not None:
                 value = _value(argument.value, known)
                 _put(out, f"{prefix}.{argument.arg}", None if value is UNKNOWN else value, argument.value.lineno)
-        if prefix:
+        if prefix and called not in out and not called.endswith("Trainer"):
             out.setdefault(prefix, (called, node.lineno))
 
 

@@ -21,7 +21,7 @@ from finefit.resolve.reading_rows import rows
 from finefit.resolve.readings.reading import FLAGS, Reading
 from finefit.workload.dtypes import DType
 from finefit.workload.lengths import Lengths
-from finefit.workload.lora import lora_targets
+from finefit.workload.lora import linear_modules, lora_targets
 from finefit.workload.model import Model
 from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe, Sharding
 
@@ -37,6 +37,7 @@ STACKS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 # torch's and bitsandbytes' classes, which torchtune names, by the Trainer's word for the same
 _CLASSES = {"AdamW": "adamw_torch", "PagedAdamW": "paged_adamw_32bit", "PagedAdamW8bit": "paged_adamw_8bit"}
 _CLASSES |= {"AdamW8bit": "adamw_bnb_8bit", "SGD": "sgd"}
+_ALL = {"all-linear", "all"}
 # Recipe field → field of the reading it is taken from
 _SOURCES = {
     "task": "task", "method": "method", "lora": "method", "micro_batch": "micro_batch", "grad_accum": "grad_accum",
@@ -221,6 +222,9 @@ def _lora(reading: Reading, model: Model, chosen: Dtypes, notes: Notes) -> Lora:
     targets = reading.text("lora_targets")
     if targets is None and reading.tool != "trl":
         raise InputError("the LoRA targets are missing", where=reading.where("lora_targets"), fix="name the modules")
+    names = targets.split(",") if targets else []
+    if len(names) > 1 and _ALL & set(names):  # "all-linear embed_tokens lm_head": every linear module, and these
+        targets = ",".join([*linear_modules(model), *(name for name in names if name not in _ALL)])
     saved = reading.get("modules_to_save") or ()
     dropout = reading.get("lora_dropout")
     notes.derived("lora.saved_dtype", "PEFT copies a module in its own dtype (ModulesToSaveWrapper)")

@@ -27,6 +27,10 @@ def reading(said: Said) -> Reading:
     _task(draft, recipe)
     _method(draft, key, component)
     draft.put("micro_batch", draft.integer("batch_size", minimum=1), "batch_size")
+    if not draft.stated("batch_size"):
+        draft.refuse(
+            "a torchtune config without batch_size (generation, evaluation)", "name a training recipe's config"
+        )
     accumulation = "gradient_accumulation_steps"
     draft.put("grad_accum", draft.integer(accumulation, minimum=1), accumulation)
     draft.put("seq_len", draft.integer("tokenizer.max_seq_len", minimum=1), "tokenizer.max_seq_len")
