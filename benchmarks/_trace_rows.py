@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from finefit.workload import DType, Experts, Lora, Model, Optimizer, Quant, Recipe
-from finefit.workload.families import layout
+from finefit.workload.families import EXPERT_TARGETS, layout
 from finefit.workload.lora import linear_modules
 
 LAYERS = 3
@@ -191,10 +191,6 @@ MODELS = {
         ),
     )
 }
-# Named as LoRA targets of a mixture, peft 0.21.2 puts adapters on the stacked experts instead of the shared
-# one (utils/transformers_weight_conversion.py _convert_peft_config_moe), which is not modelled.
-_CONVERTED = frozenset({"gate_proj", "up_proj", "down_proj"})
-
 FUSED, FOREACH = Optimizer("adamw", "fused"), Optimizer("adamw", "foreach")
 FULL = Recipe("full", DType.BF16, FUSED, 512, 2)
 
@@ -203,7 +199,8 @@ def _lora(model: Model, *, everything: bool = True, rank: int = 16, dtype: DType
     """Adapters on every linear module, or on those that make queries and values."""
     names = layout(model.family)
     few = (names.qkv,) if model.fused_qkv else (names.q, names.v)
-    every = tuple(name for name in linear_modules(model) if model.experts is None or name not in _CONVERTED)
+    converted = EXPERT_TARGETS.get(model.family, frozenset())
+    every = tuple(name for name in linear_modules(model) if name not in converted)
     return Lora(rank, 2 * rank, targets=every if everything else few, dtype=dtype)
 
 

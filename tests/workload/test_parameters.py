@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finefit.errors import InputError
+from finefit.errors import InputError, NotModelled
 from finefit.formats.hf_config import model_from_config
 from finefit.workload import Lora, Model
 from finefit.workload.lora import adapter_shapes, linear_modules, lora_parameters, lora_targets, saved_numel
@@ -19,6 +19,7 @@ from finefit.workload.parameters import (
     embedding_parameters,
     final_parameters,
     head_parameters,
+    layer_kinds,
     layer_parameters,
     parameter_count,
     quantised_numel,
@@ -45,6 +46,8 @@ def test_every_tensor_of_a_family_has_the_library_name_and_shape(name: str) -> N
     built = LIBRARY["families"][name]
     model = model_of(built["config"])
     assert {p.name: list(p.shape) for p in layer_parameters(model, 0)} == built["layer"]
+    last = layer_parameters(model, model.layers - 1)
+    assert {p.name: list(p.shape) for p in last} == built.get("last", built["layer"])
     outside = (*embedding_parameters(model), *final_parameters(model), *head_parameters(model))
     assert {p.name: list(p.shape) for p in outside} == built["outside"]
     assert parameter_count(model) == built["count"]
@@ -154,3 +157,37 @@ def test_counts_add_up(config: dict[str, object]) -> None:
     assert parameter_count(untied) - parameter_count(tied) == model.vocab * model.hidden
     # Saving the embedding and the head copies both, tied or not.
     assert saved_numel(tied, ("embed_tokens", "lm_head")) >= 2 * model.vocab * model.hidden
+
+
+MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_key_value_heads": 8, "intermediate_size": 14336}
+
+
+def test_experts_are_no_linear_modules() -> None:
+    """transformers 5.24.0 stacks them: neither LoRA on all linear modules nor bitsandbytes reaches them."""
+    model = model_of(MIXTRAL)
+    assert linear_modules(model) == ("q_proj", "k_proj", "v_proj", "o_proj")
+    assert quantised_numel(model) == 32 * (2 * 4096**2 + 2 * 4096 * 1024)
+    assert [p.shape for p in layer_parameters(model) if p.kind == "experts"] == [
+        (8, 2 * 14336, 4096),
+        (8, 4096, 14336),
+    ]
+
+
+def test_targets_that_peft_turns_into_experts_are_refused_not_ignored() -> None:
+    with pytest.raises(NotModelled, match="w1, w2") as caught:
+        lora_targets(model_of(MIXTRAL), "q_proj,w1,w2", where="train.yaml:9")
+    assert caught.value.where == "train.yaml:9"
+    assert "q_proj, k_proj, v_proj, o_proj" in str(caught.value.fix)
+
+
+def test_layers_of_two_kinds() -> None:
+    """Dense layers first, every other layer, and a list: each kind counts with its own tensors."""
+    config = {**LLAMA, "model_type": "qwen3_moe", "num_hidden_layers": 6, "num_experts": 16, "mlp_only_layers": [3]}
+    model = model_of({**config, "decoder_sparse_step": 2})
+    assert [model.sparse(i) for i in range(6)] == [False, True, False, False, False, True]
+    assert layer_kinds(model) == ((0, 4), (1, 2))
+    dense, sparse = (sum(p.numel for p in layer_parameters(model, i)) for i in (0, 1))
+    assert parameter_count(model) == 2 * 32000 * 4096 + 4096 + 4 * dense + 2 * sparse
+    assert "gate_proj" in linear_modules(model)  # of the dense layers
+    adapters = lora_parameters(model, Lora(1, 1, targets=("gate_proj", "o_proj")))
+    assert adapters == 6 * (4096 + 4096) + 4 * (4096 + 11008)

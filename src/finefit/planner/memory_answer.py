@@ -11,6 +11,7 @@ from finefit.memory.estimate import estimate
 from finefit.memory.tracefile import Trace
 from finefit.planner.answer import Fits, Margin, MemoryAnswer
 from finefit.planner.fit import fit, gpus_per_node, outside_bytes, reserved_bytes
+from finefit.planner.mixtures import mixture_assumptions, mixture_warnings
 from finefit.resolve.resolved import Resolved
 from finefit.workload.cluster import Cluster
 
@@ -52,8 +53,16 @@ def memory_answer(resolved: Resolved, cluster: Cluster | None, as_of: dt.date, *
         context=outside,
         fits=fits,
         margin=margin,
-        assumptions=(*resolved.assumptions, *([_said(trace)] if trace else ())),
-        warnings=(*resolved.warnings, *([_MISSING] if exact and trace is None else ())),
+        assumptions=(
+            *resolved.assumptions,
+            *mixture_assumptions(work.model, work.recipe),
+            *([_said(trace)] if trace else ()),
+        ),
+        warnings=(
+            *resolved.warnings,
+            *mixture_warnings(work.model, work.recipe),
+            *([_MISSING] if exact and trace is None else ()),
+        ),
         exact=trace is not None if exact else None,
     )
 

@@ -14,6 +14,7 @@ from finefit.step.loss import chunked_loss, full_loss, fused_linear_loss
 from finefit.step.net import Net
 from finefit.step.ops import Param, Step
 from finefit.step.tape import Ref, Tape
+from finefit.step.versions import version_tuple
 from finefit.workload.dtypes import DType
 from finefit.workload.families import layout
 from finefit.workload.model import Model
@@ -234,6 +235,10 @@ def _refuse(model: Model, recipe: Recipe) -> None:
     if model.experts is not None and recipe.fused_kernels:
         what = f"Liger's kernels for mixtures of experts are not modelled yet ({model.name})"
         raise NotModelled(what, fix="leave enable_liger_kernel out: memory without it is at least as large")
+    version = recipe.stack.get("transformers")
+    if model.experts is not None and version is not None and version_tuple(version) < (5,):
+        what = f"experts of transformers {version}, each a module of its own, are not modelled yet ({model.name})"
+        raise NotModelled(what, fix="plan it with transformers 5, which stacks the experts of a layer in one tensor")
     if model.position == "alibi":
         raise NotModelled(
             f"ALiBi attention is not modelled yet ({model.name})", fix="take a model with rotary positions"

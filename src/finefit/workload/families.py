@@ -231,6 +231,15 @@ PEFT_DEFAULT_TARGETS: dict[str, tuple[str, ...]] = {
     "mpt": ("Wqkv",),
 }
 
+_V4_EXPERTS = frozenset({"gate", "gate_proj", "up_proj", "down_proj"})
+# Targets that peft from 0.19 on turns into the router's and the experts' tensors, where transformers 5 stacks
+# them (peft 0.21.2 utils/transformers_weight_conversion.py _MOE_TARGET_MODULE_MAPPING). A shared expert of the
+# same names then gets no adapter.
+EXPERT_TARGETS: dict[str, frozenset[str]] = {
+    "mixtral": frozenset({"gate", "w1", "w2", "w3"}),
+    **dict.fromkeys(("qwen2_moe", "qwen3_moe", "olmoe", "glm4_moe", "dots1", "ernie4_5_moe"), _V4_EXPERTS),
+}
+
 
 def layout(family: str) -> Layout:
     """Module names of a family.

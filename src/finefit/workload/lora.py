@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from finefit.errors import InputError
-from finefit.workload.families import PEFT_DEFAULT_TARGETS, layout
+from finefit.errors import InputError, NotModelled
+from finefit.workload.families import EXPERT_TARGETS, PEFT_DEFAULT_TARGETS, layout
 from finefit.workload.model import Model
 from finefit.workload.parameters import (
     Parameter,
@@ -42,6 +42,7 @@ def lora_targets(model: Model, spec: str | Sequence[str] | None, *, where: str |
 
     Raises:
         InputError: PEFT has no default for the family, or no name fits any module.
+        NotModelled: a name that PEFT turns into the stacked experts of a layer.
     """
     present = linear_modules(model)
     if spec is None:
@@ -56,6 +57,13 @@ def lora_targets(model: Model, spec: str | Sequence[str] | None, *, where: str |
     wanted = [name for name in wanted if name]
     if len(wanted) == 1 and wanted[0] in _ALL:
         return present
+    stacked = [name for name in wanted if name.rpartition(".")[2] in EXPERT_TARGETS.get(model.family, ())]
+    if stacked:
+        raise NotModelled(
+            f"adapters on the stacked experts of {model.name} ({', '.join(stacked)}) are not modelled yet",
+            where=where,
+            fix=f"name modules that are no part of the experts: {', '.join(_outside_experts(model))}",
+        )
     found = tuple(dict.fromkeys(name for name in wanted if any(_adaptable(p, (name,)) for p, _ in _modules(model))))
     if not found:
         raise InputError(
@@ -64,6 +72,11 @@ def lora_targets(model: Model, spec: str | Sequence[str] | None, *, where: str |
             fix=f"its linear modules are {', '.join(present)}",
         )
     return found
+
+
+def _outside_experts(model: Model) -> tuple[str, ...]:
+    """Linear modules whose name PEFT takes for themselves."""
+    return tuple(name for name in linear_modules(model) if name not in EXPERT_TARGETS.get(model.family, ()))
 
 
 def adapter_shapes(model: Model, targets: Sequence[str], layer: int = 0) -> tuple[tuple[str, int, int], ...]:
