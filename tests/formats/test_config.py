@@ -125,6 +125,20 @@ def test_a_script_with_the_config_it_names(tmp_path):
     assert read.entries["model_name_or_path"].place.endswith("x.yaml:1")
 
 
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("axolotl train x.yaml --launcher torchrun -- --nproc_per_node=8", "nproc_per_node", 8),
+        ("trl sft --config x.yaml --accelerate_config zero3 --num_processes 4", "num_processes", 4),
+        ("accelerate launch --num_processes 2 -m axolotl.cli.train x.yaml", "num_processes", 2),
+    ],
+)
+def test_launchers_inside_a_tools_own_command(tmp_path, line, key, value):
+    (tmp_path / "x.yaml").write_text("base_model: a/b\nmodel_name_or_path: a/b\n", "utf-8")
+    read = said(tmp_path, "run.sh", line + "\n")
+    assert read.launch[key].value == value and read.entries["base_model"].value == "a/b"
+
+
 def test_slurm_headers_are_facts(tmp_path):
     read = said(tmp_path, "a.sh", "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:8\nsrun swift sft --model a/b\n")
     assert (read.launch["slurm.nodes"].value, read.launch["slurm.gres"].value) == ("2", "gpu:8")

@@ -14,6 +14,7 @@ from finefit.formats.said import Entry, Said
 from finefit.formats.tools import TOOLS, recognise
 from finefit.formats.yaml11 import Dialect, Document
 
+_HANDED_ON = ("nproc_per_node", "nnodes", "num_processes", "num_machines")
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".zsh")
 _COMMENT = re.compile(r"(?:^|\s)#(.*)$")
 _SLURM = re.compile(r"^#\s*SBATCH\s+(--?[\w-]+)(?:[= ]\s*(\S+))?")
@@ -98,6 +99,8 @@ def _launched(script: shell.Script, file: Path, facts: Mapping[str, Entry], tool
     named = named or next((str(given[k].value) for k in ("config",) if k in given and given[k].value), None)
     if named is not None:
         entries = {**_named_config(named, file, found), **entries}
+    # "axolotl train x.yaml -- --nproc_per_node=8", "trl sft --num_processes 8": handed on to the launcher
+    handed = {key: entry for key, entry in given.items() if key in _HANDED_ON}
     return Said(
         found,
         TOOLS[found].version,
@@ -105,7 +108,7 @@ def _launched(script: shell.Script, file: Path, facts: Mapping[str, Entry], tool
         MappingProxyType(entries),
         tuple(warnings),
         program=run.program,
-        launch=MappingProxyType({**facts, **run.facts}),
+        launch=MappingProxyType({**facts, **handed, **run.facts}),
         comments=script.comments,
     )
 
