@@ -57,14 +57,22 @@ def compiled(model: Model, recipe: Recipe) -> Compiled:
     return _compiled(model, structure(recipe), tuple(sorted(recipe.stack.items())))
 
 
+@lru_cache(maxsize=16)
+def _timeline(model: Model, structural: Recipe, versions: tuple[tuple[str, str], ...], workspace: int) -> Timeline:
+    recipe = replace(structural, stack=dict(versions))
+    return play(build_step(model, recipe), recipe, first_step=True, workspace=workspace)
+
+
 def timeline(model: Model, recipe: Recipe, *, workspace: int = CUBLAS_WORKSPACE) -> Timeline:
     """Every event of load, first step and one steady step, for the allocator replay and the plots.
+
+    Events do not depend on the batch, the length, the rank or the number of ranks: one list a structure.
 
     Args:
         workspace: bytes of each of the two cuBLAS workspaces (forward and autograd thread).
     """
     check_length(model, recipe)
-    return play(build_step(model, recipe), recipe, first_step=True, workspace=workspace)
+    return _timeline(model, structure(recipe), tuple(sorted(recipe.stack.items())), workspace)
 
 
 def estimate(model: Model, recipe: Recipe, *, arch: str | None = None, trace: Trace | None = None) -> Peak:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from finefit.memory.allocator import replay
 from finefit.memory.context import cublas_workspace, cuda_context, nccl_buffers
-from finefit.memory.estimate import dims_of, estimate, structure, timeline
+from finefit.memory.estimate import dims_of, estimate, timeline
 from finefit.memory.peak import Peak
 from finefit.memory.timeline import Timeline
 from finefit.memory.tracefile import Trace
@@ -87,7 +87,7 @@ def reserved_bytes(model: Model, recipe: Recipe, arch: str | None, trace: Trace 
 
 def _events(model: Model, recipe: Recipe, arch: str | None, trace: Trace | None) -> Timeline:
     workspace = cublas_workspace(arch)
-    return _timeline(model, structure(recipe), workspace) if trace is None else trace.timeline(workspace)
+    return timeline(model, recipe, workspace=workspace) if trace is None else trace.timeline(workspace)
 
 
 def fit(model: Model, recipe: Recipe, cluster: Cluster, trace: Trace | None = None) -> Fit:
@@ -107,9 +107,3 @@ def fit(model: Model, recipe: Recipe, cluster: Cluster, trace: Trace | None = No
     if fits is Fits.TIGHT and not replay(events, dims, capacity=usable - outside).ok:
         fits = Fits.NO
     return Fit(fits, peak, outside, reserved + outside, reserved)
-
-
-@lru_cache(maxsize=16)
-def _timeline(model: Model, structural: Recipe, workspace: int) -> Timeline:
-    """Events do not depend on the batch, the length, the rank or the number of ranks: one replayable list each."""
-    return timeline(model, structural, workspace=workspace)
