@@ -28,7 +28,7 @@ from finefit.workload.recipe import Recipe
 
 _SORTED = 3072  # tokens from which on the embedding's backward sorts; every trace is beyond, see step.size
 _RANKS = (6, 10, 14)  # no multiples of one another
-_SHORTEST = 1543  # a prime: no kernel's rounding hides
+_SHORTEST = 1543
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +50,23 @@ class CompiledTrace:
 def points(model: Model, recipe: Recipe) -> list[Dims]:
     """Three dimensions of a recipe's class of batches; at the second there are more tokens than the vocabulary has.
 
-    The length is odd, or an odd multiple of 16 where the class asks for multiples of 16.
+    The length is odd, or an odd multiple of 16 where the class asks for multiples of 16; 1543 is a
+    prime, and nothing else is a multiple of another, so that no two products agree at all of them.
     """
     kind = batch_class(model, recipe)
-    step = 16 if kind.aligned and recipe.padded else 1
+    step = 16 if kind.aligned else 1
     shortest, longest = _lengths(model, kind)
     if longest is None:
         start = max(shortest, _SHORTEST if not kind.single else 2 * _SHORTEST)
         lengths = [_odd(start + offset, step, 1) for offset in (0, 456, 768)]
         if kind.single:
-            lengths[1] = _odd(model.vocab, step, 1)
+            lengths[1] = max(lengths[1], _odd(model.vocab, step, 1))
     else:
-        lengths = [_odd(longest - offset, step, -1) for offset in (0, 64, 160)]
+        lengths = [_odd(longest - offset, step, -1) for offset in (0, 62, 170)]
     batches = [1, 1, 1]
     if not kind.single:
         batches = [max(2, _SORTED // s + 1) + more for s, more in zip(lengths, (0, 0, 3), strict=True)]
-        batches[1] = model.vocab // lengths[1] + 2
+        batches[1] = max(batches[0] + 1, model.vocab // lengths[1] + 2)
     ranks = [0, 0, 0] if recipe.lora is None else [kind.rank or r for r in _RANKS]
     return [Dims(b, s, r) for b, s, r in zip(batches, lengths, ranks, strict=True)]
 

@@ -38,14 +38,15 @@ class Batch:
 
     Attributes:
         single: one row, where ``contiguous()`` copies nothing.
-        aligned: rows of a mask are a multiple of 16 and not padded (torch 2.13.0 attention.cpp preprocess_mask);
-            True where there is no such mask.
+        masked: SDPA is given a mask; aligned: whose rows are a multiple of 16 and so need no padding (torch 2.13.0
+            attention.cpp preprocess_mask).
         windowed: as long as the sliding window, so that its mask is no plain causal one (transformers 5.24.0
             masking_utils.py _ignore_causal_mask_sdpa).
         rank: LoRA rank where more than sizes depend on it (8-bit states of small tensors stay fp32), else None.
     """
 
     single: bool
+    masked: bool
     aligned: bool
     windowed: bool
     rank: int | None
@@ -54,10 +55,13 @@ class Batch:
 def batch_class(model: Model, recipe: Recipe) -> Batch:
     """The class of a recipe's micro-batch."""
     eight_bit = recipe.lora is not None and recipe.optimizer.name == "adamw_8bit"
+    windowed = model.sliding_window is not None and recipe.seq_len >= model.sliding_window
+    masked = (recipe.padded or windowed) and recipe.attention == "sdpa"
     return Batch(
         single=recipe.micro_batch == 1,
-        aligned=not recipe.padded or recipe.attention != "sdpa" or recipe.seq_len % 16 == 0,
-        windowed=model.sliding_window is not None and recipe.seq_len >= model.sliding_window,
+        masked=masked,
+        aligned=masked and recipe.seq_len % 16 == 0,
+        windowed=windowed,
         rank=recipe.lora.rank if recipe.lora and eight_bit else None,
     )
 
