@@ -14,14 +14,14 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "finefit"
 MARKERS = ("t", "N_")
-_PACKAGES = ("api.py", "catalog", "cost", "formats", "memory", "planner", "resolve", "speed", "units.py")
+_PACKAGES = ("api.py", "catalog", "cost", "formats", "market", "memory", "planner", "resolve", "speed", "units.py")
 _SILENT_MODULES = (
     "memory/context.py",  # sources of constants
     "memory/allocator.py",  # misuse by a programmer
     "catalog/_tables.py",  # damaged package data
     "catalog/offer_table.py",
 )
-_SILENT_CALLS = ("DataError", "ValueError", "TypeError", "RuntimeError", "AssertionError", "compile")
+_SILENT_CALLS = ("DataError", "ValueError", "TypeError", "RuntimeError", "AssertionError", "compile", "exec_driver_sql")
 _SILENT_KEYWORDS = ("source",)
 _WORD_LISTS = ("_TYPES", "FIELDS")  # dictionaries whose values are names, or words for programmers
 _HOLE = re.compile(r"\{[a-z_]+(:[^{}]*)?\}")

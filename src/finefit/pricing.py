@@ -10,13 +10,14 @@ As in ``finefit.api``, every answer is a frozen dataclass with ``to_dict()``, th
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from finefit.api import Question, currency_of, day_of
 
 if TYPE_CHECKING:
+    from finefit.catalog.offers import Offer
     from finefit.planner.cost_answer import CostAnswer
     from finefit.planner.gpu_list import GpuList
     from finefit.planner.offer_list import OfferList
@@ -30,6 +31,7 @@ def offers(
     region: str | None = None,
     currency: str | None = None,
     as_of: str | dt.date | None = None,
+    refreshed: Iterable[Offer] | None = None,
 ) -> OfferList:
     """Published prices of GPU-hours, cheapest first.
 
@@ -38,11 +40,12 @@ def offers(
         kinds: terms separated by commas: on-demand, spot, community, monthly, yearly; all where empty.
         region: mainland, hong-kong, overseas, unknown, or a part of a region's name.
         currency: USD (where left out) or CNY.
+        refreshed: newer prices; each stands in for the bundled one of the same offer.
 
     Raises:
         InputError, UnknownGpu: what, where and how to fix it.
     """
-    from finefit.planner.offer_list import check_kinds, list_offers
+    from finefit.planner.offer_list import check_kinds, list_offers, newest
 
     return list_offers(
         on=day_of(as_of),
@@ -51,6 +54,7 @@ def offers(
         kinds=check_kinds(kinds),
         region=region,
         currency=currency_of(currency) or "USD",
+        offers=None if refreshed is None else newest(refreshed),
     )
 
 

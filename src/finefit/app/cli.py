@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
 from finefit import __version__
-from finefit.app import cost_command, gpus_command, offers_command, options, trace_command
+from finefit.app import cost_command, gpus_command, history_commands, offers_command, options, trace_command
 from finefit.errors import FinefitError, InputError
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def parser() -> ArgumentParser:
 
     cost_command.add(command)
     offers_command.add(command)
+    history_commands.add_watch(command)
     gpus_command.add(command)
     command("models", _models, "The models finefit knows by name, and which of them it models.")
     return top

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
+from finefit.app import history_commands
 from finefit.app.options import Adder, add_output
 from finefit.errors import InputError
 
@@ -23,7 +24,11 @@ def add(command: Adder) -> None:
     offers.add_argument("--region", metavar="REGION", help="mainland, hong-kong, overseas, unknown, or a region's name")
     offers.add_argument("--currency", metavar="CODE", help="USD or CNY")
     offers.add_argument("--limit", metavar="N", type=int, default=_ROWS, help=f"rows shown, {_ROWS} if left out")
+    offers.add_argument(
+        "--refreshed", metavar="URL", nargs="?", const="", help="with the prices that finefit offers refresh has kept"
+    )
     add_output(offers)
+    history_commands.add_to_offers(offers)
 
 
 def _list(stated: Namespace) -> int:
@@ -40,6 +45,7 @@ def _list(stated: Namespace) -> int:
         region=stated.region,
         currency=stated.currency,
         as_of=stated.as_of,
+        refreshed=None if stated.refreshed is None else history_commands.refreshed(stated.refreshed or None),
     )
     if stated.json:
         from finefit.report.json_output import dumps

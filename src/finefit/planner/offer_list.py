@@ -145,6 +145,14 @@ def _region(text: str) -> RegionClass | str:
     return given
 
 
+def newest(refreshed: Iterable[Offer]) -> list[Offer]:
+    """Bundled and refreshed offers; of the same provider, card, terms, region and machine the newer one."""
+    found = {}
+    for offer in sorted([*all_offers(), *refreshed], key=lambda offer: offer.date):
+        found[offer.provider, offer.gpu_id, offer.kind, offer.region, offer.min_gpus, offer.price.currency] = offer
+    return list(found.values())
+
+
 def check_kinds(text: str) -> tuple[str, ...]:
     """Kinds of offers from "spot,monthly".
 

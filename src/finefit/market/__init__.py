@@ -1,0 +1,1 @@
+"""Live prices and their history: providers, a database, watches. Needs the extra ``finefit[history]``."""
