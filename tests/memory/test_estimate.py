@@ -39,6 +39,14 @@ SMALL = {
         "qwen3_moe", "qwen3_moe", 256, 6, 4, 2, 64, 512, 1000, tied=True, qk_norm="head",
         experts=Experts(4, 4, 64, dense_layers=(0, 2, 4)),
     ),
+    "glm4_moe": Model(
+        "glm4_moe", "glm4_moe", 256, 8, 4, 2, 64, 512, 1000, tied=False, qkv_bias=True, rotary_fraction=0.5,
+        experts=Experts(8, 2, 64, shared=64, dense_layers=(0,)),
+    ),
+    "ernie": Model(
+        "ernie", "ernie4_5_moe", 256, 8, 4, 2, 64, 512, 1000, tied=True,
+        experts=Experts(8, 2, 64, shared=128, dense_layers=(0,)),
+    ),
     "granitemoe": Model(
         "granitemoe", "granitemoe", 256, 7, 4, 2, 64, 0, 1000, tied=True, experts=Experts(8, 2, 64, normalised=False)
     ),

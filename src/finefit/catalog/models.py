@@ -73,7 +73,7 @@ def find(name: str, *, where: str | None = None) -> Model:
 
     Raises:
         UnknownModel: no such model; ``fix`` lists the nearest names.
-        NotModelled: known, but not a dense decoder finefit models yet.
+        NotModelled: known, but not a decoder finefit models yet.
     """
     match = _match(name.strip())
     if match is None:

@@ -11,9 +11,12 @@ from finefit.lab.versions import TRANSFORMERS
 from finefit.workload.model import Model
 
 _LAYER_TYPES = {"full": "full_attention", "sliding": "sliding_attention"}
-_MIXTURES = frozenset(("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe"))
+_MIXTURES = frozenset(
+    ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "phimoe", "glm4_moe", "dots1", "ernie4_5_moe")
+)
 _PLAIN = _MIXTURES | {
-    *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "gpt_neox", "granite")
+    *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "gpt_neox", "granite"),
+    "ernie4_5",
 }
 _ROPE_THETA = 10_000.0  # values of the rotary table have no influence on its size
 
@@ -65,7 +68,13 @@ def _family(model: Model) -> dict[str, Any]:
                 softcaps["attn_logit_softcapping"] = 50.0 if model.attention_softcap else None
                 softcaps["final_logit_softcapping"] = 30.0 if model.final_softcap else None
             return softcaps
-        case "qwen3" | "qwen3_moe" | "olmoe" | "granitemoe":
+        case "phimoe":
+            return {"attention_bias": model.qkv_bias, "lm_head_bias": model.head_bias}
+        case "glm4_moe":
+            return {"attention_bias": model.qkv_bias, "use_qk_norm": bool(model.qk_norm)}
+        case "ernie4_5" | "ernie4_5_moe":
+            return {"use_bias": model.mlp_bias}
+        case "qwen3" | "qwen3_moe" | "olmoe" | "granitemoe" | "dots1":
             return {"attention_bias": model.qkv_bias}
         case "qwen2_moe":
             return {"qkv_bias": model.qkv_bias}
@@ -95,20 +104,32 @@ def _experts(model: Model) -> dict[str, Any]:
     experts = model.experts
     if experts is None:
         return {}
-    fields: dict[str, Any] = {
-        "num_local_experts": experts.count,
-        "num_experts": experts.count,
-        "num_experts_per_tok": experts.per_token,
-        "norm_topk_prob": experts.normalised,
-    }
-    if model.family in ("qwen2_moe", "qwen3_moe"):
-        fields["moe_intermediate_size"] = experts.width
-        fields["mlp_only_layers"] = list(experts.dense_layers)
-    else:  # they know one width, the experts'
-        fields["intermediate_size"] = experts.width
-    if model.family == "qwen2_moe":
-        fields["shared_expert_intermediate_size"] = experts.shared
-    return fields
+    count, per_token = (
+        ("moe_num_experts", "moe_k")
+        if model.family == "ernie4_5_moe"
+        else ("num_experts" if model.family == "olmoe" else "num_local_experts", "num_experts_per_tok")
+    )
+    fields: dict[str, Any] = {count: experts.count, per_token: experts.per_token, "norm_topk_prob": experts.normalised}
+    first = len(experts.dense_layers)
+    leading = experts.dense_layers == tuple(range(first))
+    if not leading and model.family in ("glm4_moe", "dots1", "ernie4_5_moe"):
+        raise NotModelled(f"{model.family} has its dense layers first", fix="trace a model of that form")
+    if model.family in ("mixtral", "olmoe", "granitemoe", "phimoe"):  # they know one width, the experts'
+        return {**fields, "intermediate_size": experts.width}
+    fields["moe_intermediate_size"] = experts.width
+    match model.family:
+        case "qwen2_moe":
+            return {
+                **fields,
+                "mlp_only_layers": list(experts.dense_layers),
+                "num_experts": experts.count,
+                "shared_expert_intermediate_size": experts.shared,
+            }
+        case "qwen3_moe":
+            return {**fields, "mlp_only_layers": list(experts.dense_layers)}
+        case "ernie4_5_moe":
+            return {**fields, "moe_num_shared_experts": experts.shared // experts.width, "moe_layer_start_index": first}
+    return {**fields, "n_shared_experts": experts.shared // experts.width, "first_k_dense_replace": first}
 
 
 def config_of(model: Model) -> Any:

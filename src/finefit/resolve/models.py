@@ -26,7 +26,7 @@ def resolve_model(text: str, *, where: str | None = None) -> Model:
     Raises:
         InputError: an empty name, or a file that is no configuration of a model.
         UnknownModel: not a path, not in the catalogue and not in the local Hub cache.
-        NotModelled: known, but not a dense decoder modelled yet.
+        NotModelled: known, but not a decoder modelled yet.
     """
     name = text.strip()
     if not name:

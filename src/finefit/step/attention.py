@@ -14,6 +14,7 @@ from finefit.step.versions import hands_over_groups
 from finefit.workload.dtypes import DType
 
 SCORES = ("b", "s", "s")
+WIDE_ROTARY = frozenset({"ernie4_5", "ernie4_5_moe"})  # families that rotate in fp32
 
 
 def rotate_half(net: Net, x: Ref) -> Ref:
@@ -36,6 +37,22 @@ def rotary(net: Net, query: Ref, key: Ref, cos: Ref, sin: Ref) -> tuple[Ref, Ref
     query_out = net.add(net.mul(query, cos), net.mul(rotate_half(net, query), sin))
     key_out = net.add(net.mul(key, cos), net.mul(rotate_half(net, key), sin))
     return query_out, key_out
+
+
+def wide_rotary(net: Net, query: Ref, key: Ref, cos: Ref, sin: Ref) -> tuple[Ref, Ref]:
+    """ERNIE 4.5's ``apply_rotary_pos_emb``: neighbours are paired, the tables and products are fp32.
+
+    ``stack((-x2, x1)).flatten()`` makes half a copy for the negation and a whole one for the result.
+    """
+    tape = net.tape
+    cos = tape.leaf(net.model.head_dim, DType.FP32, ("s",), "repeat_interleave")
+    sin = tape.leaf(net.model.head_dim, DType.FP32, ("s",), "repeat_interleave")
+    outs = []
+    for x in (query, key):
+        wide = net.mul(net.cast(x, DType.FP32), cos)
+        outs.append(net.add(wide, net.mul(net.cast(rotate_half(net, x), DType.FP32), sin)))
+        del wide
+    return net.cast(outs[0], query.dtype), net.cast(outs[1], key.dtype)
 
 
 def partial_rotary(net: Net, query: Ref, key: Ref, cos: Ref, sin: Ref, fraction: float) -> tuple[Ref, Ref]:

@@ -8,6 +8,7 @@ on the depth. The replay of the caching allocator needs every event and asks for
 from __future__ import annotations
 
 from finefit.errors import InputError, NotModelled
+from finefit.step.attention import WIDE_ROTARY
 from finefit.step.decoder import MODELLED, Decoder, Positions, attention_in_use
 from finefit.step.linear import Linears
 from finefit.step.loss import chunked_loss, full_loss, fused_linear_loss
@@ -27,6 +28,8 @@ from finefit.workload.parameters import (
 )
 from finefit.workload.recipe import Recipe
 
+# transformers 5.24.0 _keep_in_fp32_modules_strict names gate.weight and e_score_correction_bias
+_FP32_ROUTERS = frozenset({"glm4_moe", "dots1", "ernie4_5_moe"})
 _UNFOLDED = 5  # first two, one in the middle, last two
 
 
@@ -43,6 +46,8 @@ class _Builder:
 
     def _resident_dtype(self, kind: str) -> DType:
         """dtype of parameters that are neither adapters nor quantised."""
+        if kind in ("router", "router_bias") and self.model.family in _FP32_ROUTERS:
+            return DType.FP32
         quant = self.recipe.quant
         if quant is None or not quant.kbit_prepare:
             return self.recipe.weight_dtype
@@ -72,7 +77,8 @@ class _Builder:
             if p.kind == "linear" and recipe.quant is not None:
                 self._quantised(name, module, p.numel)
             else:
-                self._declare(name, self._resident_dtype(p.kind), p.numel, lora is None, "weights")
+                trained = lora is None and p.kind != "router_bias"
+                self._declare(name, self._resident_dtype(p.kind), p.numel, trained, "weights")
             leaf = p.module.rpartition(".")[2]
             if lora is not None and p.kind == "linear" and (leaf in lora.targets or p.module in lora.targets):
                 inn, out = self.linears.shapes[module]
@@ -155,8 +161,9 @@ class _Builder:
         cos = sin = mask = None
         if model.position == "rope":
             width = int(model.head_dim * model.rotary_fraction)
-            cos = tape.leaf(width, hidden.dtype, ("s",), "cos")
-            sin = tape.leaf(width, hidden.dtype, ("s",), "sin")
+            dtype = DType.FP32 if model.family in WIDE_ROTARY else hidden.dtype
+            cos = tape.leaf(width, dtype, ("s",), "cos")
+            sin = tape.leaf(width, dtype, ("s",), "sin")
         attention = attention_in_use(self.net)
         if attention == "eager":
             mask = tape.leaf(1, hidden.dtype, ("b", "s", "s"), "causal_mask")
@@ -235,6 +242,9 @@ def _refuse(model: Model, recipe: Recipe) -> None:
     if model.experts is not None and recipe.fused_kernels:
         what = f"Liger's kernels for mixtures of experts are not modelled yet ({model.name})"
         raise NotModelled(what, fix="leave enable_liger_kernel out: memory without it is at least as large")
+    if model.experts is not None and model.experts.groups > 1:
+        what = f"a router that chooses groups of experts first is not modelled yet ({model.name})"
+        raise NotModelled(what, fix="take a model with n_group 1")
     version = recipe.stack.get("transformers")
     if model.experts is not None and version is not None and version_tuple(version) < (5,):
         what = f"experts of transformers {version}, each a module of its own, are not modelled yet ({model.name})"

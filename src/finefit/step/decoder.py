@@ -127,6 +127,8 @@ class Decoder:
         net = self.net
         if net.recipe.fused_kernels:
             return self._liger_rope(query, key, cos, sin)
+        if net.model.family in kernels.WIDE_ROTARY:
+            return kernels.wide_rotary(net, query, key, cos, sin)
         if kernels.head_major(net):
             return kernels.partial_rotary(net, query, key, cos, sin, net.model.rotary_fraction)
         return kernels.rotary(net, query, key, cos, sin)

@@ -19,7 +19,10 @@ from finefit.workload.dtypes import DType
 from finefit.workload.families import Layout
 from finefit.workload.model import Experts
 
-MIXTURES = frozenset({"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe"})  # families written here
+# families written here
+MIXTURES = frozenset(
+    {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "phimoe", "glm4_moe", "dots1", "ernie4_5_moe"}
+)
 
 
 class Mixture:
@@ -31,23 +34,31 @@ class Mixture:
         self.net, self.linears, self.names, self.experts, self.activation = net, linears, names, experts, activation
 
     def __call__(self, x: Ref) -> Ref:
-        net, names, family = self.net, self.names, self.net.model.family
-        with net.tape.module(names.moe):
+        family = self.net.model.family
+        with self.net.tape.module(self.names.moe):
             if family == "qwen2_moe":
                 return self._qwen2(x)
-            with net.tape.module(names.router):
-                _logits, weights, chosen = self._granite_router(x) if family == "granitemoe" else self._router(x)
-            with net.tape.module(names.experts):
-                return self._grouped(x, weights, chosen)
+            if family == "ernie4_5_moe":
+                shared = self._mlp(x, self.names.shared) if self.experts.shared else None
+                out = self._routed(x, self._ernie_router)
+                return out if shared is None else self.net.add(out, shared)
+            if family in ("glm4_moe", "dots1"):
+                return self.net.add(self._routed(x, self._sigmoid_router), self._mlp(x, self.names.shared))
+            routers = {"granitemoe": self._granite_router, "phimoe": self._sparsemixer}
+            return self._routed(x, routers.get(family, self._router))
+
+    def _routed(self, x: Ref, router: Callable[[Ref], tuple[Ref, Ref, Ref]]) -> Ref:
+        """Router and experts; the block holds the router's logits until it returns."""
+        with self.net.tape.module(self.names.router):
+            _logits, weights, chosen = router(x)
+        with self.net.tape.module(self.names.experts):
+            return self._grouped(x, weights, chosen)
 
     def _qwen2(self, x: Ref) -> Ref:
         """``Qwen2MoeSparseMoeBlock``: a shared expert, scaled by the sigmoid of one number a token."""
         net, names = self.net, self.names
         shared = self._mlp(x, names.shared)
-        with net.tape.module(names.router):
-            _logits, weights, chosen = self._router(x)
-        with net.tape.module(names.experts):
-            out = self._grouped(x, weights, chosen)
+        out = self._routed(x, self._router)
         gate = self.linears(x, names.shared_gate)
         gate = net.tape.op("sigmoid", [gate], 1, gate.dtype, symbols=gate.symbols, save_out=True)
         shared = net.mul(shared, gate)
@@ -82,6 +93,76 @@ class Mixture:
         top, chosen = self._top_k(logits)
         weights = tape.op("softmax", [top], experts.per_token, DType.FP32, save_out=True)
         return logits, net.cast(weights, x.dtype), chosen
+
+    def _sigmoid_router(self, x: Ref) -> tuple[Ref, Ref, Ref]:
+        """``Glm4MoeTopkRouter``: sigmoid scores in fp32; a bias that is not trained decides the choice alone.
+
+        What only serves the choice is let go when the router returns, its part of the graph with it. One group
+        of experts, as all published models have: its mask is a view.
+        """
+        net, tape, experts = self.net, self.net.tape, self.experts
+        wide = net.cast(x, DType.FP32)
+        logits = net.dense(wide, f"{tape.path}.weight", experts.count)
+        del wide
+        scores = tape.op("sigmoid", [logits], experts.count, logits.dtype, save_out=True)
+        choice = tape.leaf(experts.count, DType.FP32, x.symbols, "add")
+        group_scores = [
+            tape.leaf(1, DType.FP32, x.symbols, "group_scores"),
+            tape.leaf(2, DType.INT64, x.symbols, "topk"),
+        ]
+        group_mask = tape.leaf(1, DType.FP32, x.symbols, "zeros_like")
+        mask = tape.leaf(experts.count, DType.BOOL, x.symbols, "bitwise_not")
+        choice = tape.leaf(experts.count, DType.FP32, x.symbols, "masked_fill")
+        weights, chosen = self._gather(scores)
+        if experts.normalised:
+            weights = self._normalise(weights)
+        weights = net.scale(weights)
+        del choice, group_scores, group_mask, mask
+        return logits, weights, chosen
+
+    def _sparsemixer(self, x: Ref) -> tuple[Ref, Ref, Ref]:
+        """``PhimoeTopKRouter`` and ``sparsemixer``: two experts, drawn one after the other from noisy scores.
+
+        The gradient reaches the scores through ``PhimoeMultiplier`` alone, but what the other operations
+        saved lives as long.
+        """
+        net, tape, count = self.net, self.net.tape, self.experts.count
+        scores = net.dense(x, f"{tape.path}.weight", count)
+        weights, kept = [], []
+        left = scores
+        for _ in range(2):
+            mask = tape.leaf(count, DType.BOOL, x.symbols, "gt")
+            gates = tape.op("masked_fill", [left], count, left.dtype, saves=[mask])
+            del mask
+            tape.leaf(count, gates.dtype, x.symbols, "exponential_")
+            selected = tape.leaf(1, DType.INT64, x.symbols, "max")
+            gates = tape.op("softmax", [gates], count, gates.dtype, save_out=True)
+            multiplier = tape.op("gather", [gates], 1, gates.dtype, saves=[selected])
+            kept.append(gates)
+            weights.append(tape.op("multiplier", [scores], 1, gates.dtype, saves=[multiplier, selected, gates]))
+            if len(weights) == 1:
+                left = tape.op("scatter", [scores], count, scores.dtype, saves=[selected])
+        out = tape.op("cat", weights, 2, scores.dtype)
+        del left, weights, kept
+        return scores, out, tape.leaf(2, DType.INT64, x.symbols, "cat")
+
+    def _ernie_router(self, x: Ref) -> tuple[Ref, Ref, Ref]:
+        """``Ernie4_5_MoeTopKRouter``: in fp32 with autocast off."""
+        net, tape, experts = self.net, self.net.tape, self.experts
+        autocast, net.autocast = net.autocast, None
+        logits = net.dense(net.cast(x, DType.FP32), f"{tape.path}.weight", experts.count)
+        net.autocast = autocast
+        probs = tape.op("softmax", [logits], experts.count, DType.FP32, save_out=True)
+        tape.leaf(experts.count, DType.FP32, x.symbols, "add")
+        top, chosen = self._gather(probs)
+        weights = self._normalise(top)
+        return logits, net.cast(weights, x.dtype), chosen
+
+    def _gather(self, scores: Ref) -> tuple[Ref, Ref]:
+        """Scores of chosen experts; the backward adds into zeros of all."""
+        tape, k = self.net.tape, self.experts.per_token
+        chosen = tape.leaf(k, DType.INT64, scores.symbols, "topk_indices")
+        return tape.op("gather", [scores], k, scores.dtype, symbols=scores.symbols, saves=[chosen]), chosen
 
     def _top_k(self, scores: Ref) -> tuple[Ref, Ref]:
         """Values and int64 indices; the backward scatters into zeros of the input's shape."""
