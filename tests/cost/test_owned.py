@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from finefit.cost.owned import Owned
-from finefit.cost.terms import break_even, break_even_tokens, months_paid
+from finefit.cost.terms import break_even, break_even_tokens, hours_paid
 from finefit.errors import InputError
 from finefit.units import Money
 
@@ -66,9 +66,14 @@ def test_a_discount_of_30_percent_pays_from_511_hours_a_month() -> None:
     assert found is not None and (found.hours, found.utilisation, found.runs) == (511, Decimal("0.7"), 70)
 
 
-def test_whole_months_are_paid() -> None:
-    assert [months_paid(Decimal(h)) for h in (0, 1, 730, 731)] == [1, 1, 1, 2]
-    assert months_paid(Decimal(731), 12) == 12
+def test_whole_terms_are_paid() -> None:
+    assert [hours_paid(Decimal(h), Decimal(730)) for h in (0, 1, 730, 731)] == [730, 730, 730, 1460]
+
+
+@given(st.decimals("0.1", "100000", places=1), st.sampled_from([168, 730, 8760]))
+def test_no_more_than_one_term_is_paid_too_much(hours: Decimal, term: int) -> None:
+    paid = hours_paid(hours, Decimal(term))
+    assert paid % term == 0 and 0 <= paid - hours < term
 
 
 def test_tokens_from_which_own_training_is_cheaper() -> None:

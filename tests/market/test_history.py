@@ -319,6 +319,22 @@ def test_gpuhunt_without_its_catalogue_is_an_error_of_ours(tmp_path: Path, monke
         list(chosen(["gpuhunt"])["gpuhunt"]().fetch(5, TODAY))
 
 
+def test_gpuhunt_logs_no_tracebacks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It logs one for each cloud that does not answer; its error is enough."""
+    pytest.importorskip("gpuhunt", reason="the extra finefit[live] is not installed")
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.delenv("GPUHUNT_CATALOG_DIR", raising=False)
+    monkeypatch.setattr("urllib.request.urlopen", refused)
+    with pytest.raises(SourceUnreachable, match="gpuhunt gave no prices"):
+        list(chosen(["gpuhunt"])["gpuhunt"]().fetch(5, TODAY))
+    assert caplog.records == [] and capsys.readouterr().err == ""
+
+
 def test_the_bundled_history_follows_the_published_medians() -> None:
     """gpurentalprices.com: on-demand median of the H100 SXM 3.27 USD in August 2026, of the A100 80 GB 2.05."""
     for gpu, expected in (("h100-sxm-80", 3.27), ("a100-sxm-80", 2.05)):

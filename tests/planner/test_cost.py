@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from finefit import pricing
+from finefit import api, pricing
 from finefit.app import cli, cost_command
 from finefit.cost.settings import CostSettings
 from finefit.errors import FinefitError, InputError
@@ -106,6 +106,12 @@ def test_spot_is_refused_without_a_checkpoint_to_go_on_from() -> None:
     assert lines["on-demand"].refused is None
 
 
+def test_a_plan_on_spot_prices_is_refused_too() -> None:
+    with pytest.raises(InputError, match="saves no checkpoint"):
+        api.plan(EXAMPLE, gpu="RTX 4090", kinds=("spot",), overrides={"save_only_model": "true"})
+    assert api.plan(EXAMPLE, gpu="RTX 4090", kinds=("spot",), samples=1000, as_of=DAY).price is not None
+
+
 def test_spot_and_the_deadline() -> None:
     """A run of about 7.6 h with interruptions twice a day and an hour's wait each no longer ends within 8 h at best."""
     calm = answer(terms="spot", deadline="24h")
@@ -132,7 +138,10 @@ def test_a_month_of_a_term_is_paid_whole() -> None:
     assert yearly.project is not None
     assert "unused hours of the term" in {item.name for item in yearly.project.whole.items}
     aws = next(line for line in answer(gpu="8x H100").terms if line.name == "AWS 3y all upfront")
-    assert aws.price and aws.break_even is not None
+    assert aws.price and aws.break_even is not None and "not GPU-specific" in aws.note
+    assert aws.project is not None and answer().run is not None
+    unused = next(item for item in aws.project.whole.items if item.name == "unused hours of the term")
+    assert unused.quantity is not None and 0.99 < float(unused.quantity.likely) / (3 * 8760 * 8) < 1
 
 
 def test_one_card_against_several() -> None:

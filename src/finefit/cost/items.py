@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from finefit.cost.bill import BillItem, Price, Span, Tariff, flat_item, tariff_item, unknown_item
 from finefit.cost.interruption import Interruption
-from finefit.cost.terms import HOURS_A_MONTH, months_paid
+from finefit.cost.terms import hours_paid
 from finefit.units import Money
 
 _DAYS_A_MONTH = Decimal("30.4375")  # 365.25 / 12
@@ -46,19 +46,18 @@ def failed_item(attempts: Decimal | None, share: Decimal, attempt: Money | None)
     )
 
 
-def unused_item(hours: Span | None, gpus: int, months_of_term: int | None, price: Price | None) -> BillItem | None:
-    """Hours of a monthly or longer term that are paid and not used; None where hours are paid one by one."""
-    if months_of_term is None:
+def unused_item(hours: Span | None, gpus: int, term: Decimal | None, price: Price | None) -> BillItem | None:
+    """Hours of a longer term that are paid and not used; None where hours are paid one by one.
+
+    Args:
+        hours: used by the whole project; term: hours of the shortest term, all of them paid.
+    """
+    if term is None:
         return None
     if hours is None:
         return unknown_item("unused hours of the term", "GPU-hour", None, "hours of the run unknown")
-
-    def unused(used: Decimal) -> Decimal:
-        return (months_paid(used, months_of_term) * HOURS_A_MONTH - used) * gpus
-
-    ends = sorted(unused(each) for each in (hours.low, hours.likely, hours.high))
-    quantity = Span(ends[0], unused(hours.likely), ends[-1])
-    return flat_item("unused hours of the term", "GPU-hour", quantity, price, "")
+    left = [(hours_paid(each, term) - each) * gpus for each in (hours.low, hours.likely, hours.high)]
+    return flat_item("unused hours of the term", "GPU-hour", Span(min(left), left[1], max(left)), price, "")
 
 
 def cold_item(

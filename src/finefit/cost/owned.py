@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
+from finefit.cost.terms import HOURS_A_YEAR
 from finefit.errors import InputError
 from finefit.units import Money
 
-HOURS_A_YEAR = Decimal(8760)
 # Assumed where nothing is stated, and shown as assumed: years until the hardware is written off, the share of its price
 # left then, a share of the price a year for hands, space and spares, and power drawn for each kWh computed (an
 # air-cooled data centre; 1.1 with liquid cooling, 1.5 in a server room).

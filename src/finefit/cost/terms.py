@@ -9,6 +9,7 @@ from decimal import Decimal
 from finefit.units import Money
 
 HOURS_A_MONTH = Decimal(730)  # 8760 / 12, as clouds bill a month
+HOURS_A_YEAR = Decimal(8760)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,9 @@ def break_even(term: Money, by_the_hour: Money, run_hours: Decimal | None) -> Br
     return BreakEven(hours, share, hours / run_hours if run_hours else None)
 
 
-def months_paid(hours: Decimal, months_of_term: int = 1) -> int:
-    """Whole months that are paid for so many hours of use, at least one term."""
-    months = max(math.ceil(hours / HOURS_A_MONTH), 1)
-    return -(-months // months_of_term) * months_of_term
+def hours_paid(hours: Decimal, term: Decimal) -> Decimal:
+    """Hours that are paid for so many of use: whole terms of so many hours, at least one."""
+    return max(math.ceil(hours / term), 1) * term
 
 
 def break_even_tokens(fixed: Money | None, managed: Money, own: Money) -> Decimal | None:

@@ -54,8 +54,9 @@ class GpuHunt:
             raise SourceUnreachable(
                 "gpuhunt is not installed", where=self.name, fix='pip install "finefit[live]"'
             ) from None
-        logger = logging.getLogger("gpuhunt")
-        level, logger.disabled = logger.level, True
+        logger = logging.getLogger("gpuhunt")  # its modules' loggers inherit the level
+        level = logger.level
+        logger.setLevel(logging.CRITICAL + 1)  # it logs a traceback for each cloud that does not answer
         try:
             catalog = gpuhunt.Catalog(balance_resources=False, auto_reload=False)
             folder = os.environ.get("GPUHUNT_CATALOG_DIR")
@@ -71,5 +72,4 @@ class GpuHunt:
                 fix="try again later; the prices of before are kept",
             ) from problem
         finally:
-            logger.disabled = False
             logger.setLevel(level)

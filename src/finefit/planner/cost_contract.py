@@ -79,6 +79,7 @@ def _term(line: TermLine) -> dict[str, Any]:
         "refused": None if line.refused is None else str(line.refused),
         "unknown": None if line.unknown is None else str(line.unknown),
         "source": line.source,
+        "note": line.note,
     }
 
 

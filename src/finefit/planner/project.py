@@ -37,6 +37,7 @@ from finefit.cost.items import (
     waste_item,
 )
 from finefit.cost.settings import CostSettings
+from finefit.cost.terms import HOURS_A_MONTH, HOURS_A_YEAR
 from finefit.errors import InputError
 from finefit.planner.market import among, span_of
 from finefit.speed import Run, work
@@ -44,7 +45,7 @@ from finefit.units import GB, Money
 from finefit.workload import Cluster, Model, Recipe
 from finefit.workload.saving import Saving
 
-_TERM_MONTHS = {"monthly": 1, "yearly": 12}
+_TERMS = {"monthly": HOURS_A_MONTH, "yearly": HOURS_A_YEAR}
 _HOUR = Decimal(60)
 
 
@@ -95,8 +96,12 @@ def refuse_spot(saving: Saving | None, run: Run | None, recipe: Recipe) -> None:
     )
 
 
-def project(job: Job, kind: str, price: Price | None) -> Project:
-    """The bill on one kind of terms at one price of a GPU-hour."""
+def project(job: Job, kind: str, price: Price | None, term: Decimal | None = None) -> Project:
+    """The bill on one kind of terms at one price of a GPU-hour.
+
+    Args:
+        term: hours that are paid at least, used or not; those of the kind where None.
+    """
     load, gpus, own = work(job.model, job.recipe), job.cluster.count, job.settings
     hours = span_of(job.run)
     checkpoint = checkpoint_bytes(load.parameters, load.trained, job.recipe)
@@ -127,7 +132,7 @@ def project(job: Job, kind: str, price: Price | None) -> Project:
     run_bill = bill(lines)
     disk_gb = Decimal(weights + checkpoint * own.kept) / GB if own.stopped_gb is None else own.stopped_gb
     used = None if hours is None else hours.scaled(*(Decimal(own.runs),) * 3)
-    idle = unused_item(used, gpus, _TERM_MONTHS.get(kind), price)
+    idle = unused_item(used, gpus, term or _TERMS.get(kind), price)
     on_top = [
         _runs(own.runs, run_bill),
         failed_item(own.failed_attempts, own.failed_share, _attempt(rental, wasted, setup)),

@@ -11,7 +11,7 @@ from finefit.catalog.offers import Kind, drift_band, offers_for
 from finefit.catalog.purchases import purchases_of
 from finefit.cost import Limit, Price, within_deadline
 from finefit.cost.owned import HOST_KILOWATTS, Owned
-from finefit.cost.terms import HOURS_A_MONTH, BreakEven, break_even, months_paid
+from finefit.cost.terms import HOURS_A_MONTH, BreakEven, break_even, hours_paid
 from finefit.errors import InputError
 from finefit.planner.market import market
 from finefit.planner.message import Message, message
@@ -37,7 +37,7 @@ class TermLine:
         month: what a month of ``runs_per_month`` runs costs in GPUs; None while that is not stated.
         break_even: from where it is cheaper than on demand; None for terms paid by the hour.
         deadline: whether a run ends in time on it.
-        refused: why it cannot be used.
+        refused: why it cannot be used; note: what its source says of it.
     """
 
     kind: str
@@ -50,6 +50,7 @@ class TermLine:
     source: str
     unknown: Message | None = None
     refused: Message | None = None
+    note: str = ""
 
 
 def term_lines(job: Job, saving: Saving | None, deadline_seconds: float | None) -> tuple[TermLine, ...]:
@@ -123,12 +124,20 @@ def _committed(job: Job, hourly: Price | None, deadline: float | None) -> list[T
         price = Price(
             base * (1 - term.likely), source, (1 - term.high) / (1 - term.likely), (1 - term.low) / (1 - term.likely)
         )
-        made = project(job, "commitment", price)
+        made = project(job, "commitment", price, Decimal(24 * term.days))
         even = break_even(price.unit_price, hourly.unit_price, run_hours(job)) if hourly else None
         name = f"{term.provider} {term.term}"
         lines.append(
             TermLine(
-                "commitment", name, price, made, _month(job, made, price, True), even, _deadline(made, deadline), source
+                kind="commitment",
+                name=name,
+                price=price,
+                project=made,
+                month=_month(job, made, price, True),
+                break_even=even,
+                deadline=_deadline(made, deadline),
+                source=source,
+                note=term.note,
             )
         )
     return lines
@@ -200,7 +209,7 @@ def _month(job: Job, made: Project, price: Price, termed: bool) -> Money | None:
     if runs is None or each is None:
         return None
     used = runs * each * (1 + (made.lost.waste.likely if made.lost else 0))
-    return price.unit_price * ((months_paid(used) * HOURS_A_MONTH if termed else used) * gpus)
+    return price.unit_price * ((hours_paid(used, HOURS_A_MONTH) if termed else used) * gpus)
 
 
 def _deadline(made: Project, seconds: float | None) -> Limit | None:

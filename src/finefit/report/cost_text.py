@@ -144,6 +144,9 @@ def _terms(answer: CostAnswer, page: Page, t: Translator) -> None:
         for line in answer.terms
         for why in _remarks(line, t)
     )
+    for note in dict.fromkeys(line.note for line in answer.terms if line.note):
+        names = t(", ").join(text.name(TERMS, line.name, t) for line in answer.terms if line.note == note)
+        page.bullets([t("{name}: {why}", name=names, why=t.sentence(note))])
     if often:
         page.line(t("{runs} runs a month.", runs=f"{answer.settings.runs_per_month:f}"), indent=2)
     else:
