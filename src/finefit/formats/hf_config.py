@@ -315,7 +315,9 @@ def _particulars(keys: _Keys, model: Model) -> Model:
     if family == "glm4_moe":  # GLM-4.5 has norms of queries and keys, GLM-4.5-Air has none
         return replace(model, qk_norm="head" if keys.flag(("use_qk_norm", False)) else "")
     if family == "olmoe" and keys.get("clip_qkv") is not None:
-        raise NotModelled(f"{model.name} clips queries, keys and values, which is not modelled yet", where=keys.where)
+        raise NotModelled(
+            f"{model.name} clips queries, keys and values, which is not modelled yet", where=keys.where, fix=_FIX
+        )
     if family in ("cohere", "phi", "stablelm"):
         return _optional_norms(keys, model)
     return model
