@@ -15,10 +15,15 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks._trace_rows import Row, rows
+from benchmarks.tables import write_between
+from benchmarks.trace_page import LISTED, page
 from finefit.errors import FinefitError
 from finefit.lab.diff import Line, by_size, compare, phase_peaks
+from finefit.lab.summary import Assumed, assumed_terms
+from finefit.lab.versions import versions
 from finefit.memory.timeline import Timeline
 from finefit.step.size import Dims
 
@@ -37,6 +42,8 @@ class Score:
     error: float
     error_without_assumed: float
     by_phase: dict[str, float]
+    assumed: tuple[Assumed, ...]
+    differences: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -48,6 +55,7 @@ class Score:
             "error": self.error,
             "error_without_assumed": self.error_without_assumed,
             "phases": self.by_phase,
+            "differences": list(self.differences),
         }
 
 
@@ -82,6 +90,17 @@ def score(row: Row) -> Score:
         left[phase].bytes / right[other].bytes - 1,
         bare[0] / bare[1] - 1,
         {name: left[name].bytes / right[name].bytes - 1 for name in right if name in left},
+        assumed_terms(traced),
+        _differences(modelled, traced, dims) if abs(left[phase].bytes / right[other].bytes - 1) > LISTED else (),
+    )
+
+
+def _differences(modelled: Timeline, traced: Timeline, dims: Dims) -> tuple[str, ...]:
+    """Largest differences of the two peaks in a word each: +2 x 64.0 MiB chunked_logprob (head)."""
+    return tuple(
+        f"{line.left - line.right:+d} x {line.nbytes / 2**20:,.1f} MiB in {line.module or 'no module'}"
+        for line in compare(modelled, traced, dims)
+        if abs(line.excess) >= 2**20
     )
 
 
@@ -136,6 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one architecture whole, the others by three rows")
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables between the markers of a page")
     parser.add_argument("--list", action="store_true", help="names of the rows")
     parser.add_argument("--diff", metavar="ROW", help="the tensors in which the two differ at their peaks")
     parser.add_argument("--at", metavar="PHASE", help="with --diff: at the peak of this phase")
@@ -163,6 +183,9 @@ def main(arguments: list[str] | None = None) -> int:
         except FinefitError as error:
             skipped[str(error)] += 1
             continue
+        except RuntimeError as error:  # a run that the libraries refuse on a GPU too
+            skipped[f"the libraries fail: {str(error).splitlines()[0]}"] += 1
+            continue
         scores.append(result)
         if not options.json:
             phases = " ".join(f"{name[:4]} {100 * e:+.3f}" for name, e in result.by_phase.items())
@@ -173,6 +196,8 @@ def main(arguments: list[str] | None = None) -> int:
                 flush=True,
             )
     report = summary(scores, skipped)
+    if options.write and scores:
+        write_between(options.write, "trace", page(scores, skipped, versions()))
     if options.json:
         print(json.dumps(report))
     else:

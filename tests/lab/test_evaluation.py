@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from finefit.errors import NotModelled
-from finefit.workload import DType, Lora, Model, Optimizer, Recipe
+from finefit.workload import DType, Lora, Model, Optimizer, Quant, Recipe
 
 torch = pytest.importorskip("torch", reason="needs the trace extra: pip install 'finefit[trace]'")
 pytest.importorskip("transformers", reason="needs the trace extra")
@@ -83,3 +83,19 @@ def test_flash_attention_saves_what_the_flash_operator_does() -> None:
 def test_padded_flash_attention_is_refused() -> None:
     with pytest.raises(NotModelled, match="padded"):
         trace(MODEL, replace(FULL, attention="flash2", padded=True))
+
+
+def test_packed_rows_are_full_rows() -> None:
+    assert trace(MODEL, replace(FULL, packing=True)) == trace(MODEL, FULL)
+
+
+def test_recast_brings_embeddings_back_to_16_bits() -> None:
+    """k-bit preparation made them fp32; norms stay so (trl 0.13.0 peft_module_casting_to_bf16)."""
+    quant = Quant("nf4", double=True, kbit_prepare=True)
+    prepared = replace(LORA, quant=quant, autocast=DType.BF16)
+    weights = []
+    for recipe in (prepared, replace(prepared, quant=replace(quant, recast=True))):
+        timeline = trace(MODEL, recipe)
+        held = live_at(timeline, len(timeline.events) - 1)
+        weights.append(sum(t.size.raw(timeline.dims) for t in held if t.category == "weights"))
+    assert weights[0] - weights[1] == 2 * 2 * V * H

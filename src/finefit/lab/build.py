@@ -10,11 +10,13 @@ from transformers import AutoModelForCausalLM
 from finefit.errors import NotModelled
 from finefit.lab.config import config_of
 from finefit.lab.flash import FLASH
+from finefit.lab.versions import TRANSFORMERS as VERSION
 from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
 from finefit.workload.recipe import Optimizer, Recipe
 
 DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP16: torch.float16}
+_DTYPE = "dtype" if VERSION >= (4, 56) else "torch_dtype"  # renamed in transformers 4.56
 _ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash2": FLASH}
 
 
@@ -32,7 +34,6 @@ def refuse_untraced(recipe: Recipe) -> None:
         (recipe.attention not in _ATTENTION, f"attention {recipe.attention!r}"),
         (recipe.checkpointing not in ("none", "full"), f"checkpointing {recipe.checkpointing!r}"),
         (recipe.master_weights, "master weights beside the model's"),
-        (recipe.packing, "packing"),
         (recipe.attention == "flash2" and recipe.padded, "flash-attention on padded batches"),
         (recipe.optimizer.paged, "a paged optimizer"),
     ):
@@ -52,7 +53,7 @@ def load_model(model: Model, recipe: Recipe, device: str = "cuda") -> Any:
     try:
         with torch.device(device):
             module: Any = AutoModelForCausalLM.from_config(
-                config, dtype=dtype, attn_implementation=_ATTENTION[recipe.attention]
+                config, attn_implementation=_ATTENTION[recipe.attention], **{_DTYPE: dtype}
             )
     except ValueError as error:  # Gemma 2 has no SDPA
         raise NotModelled(
@@ -81,6 +82,8 @@ def prepare_model(module: Any, recipe: Recipe) -> Any:
         )
     if recipe.method == "lora":
         module = _adapt(module, recipe)
+    if recipe.quant is not None and recipe.quant.recast:
+        _recast(module)
     if checkpointing:
         module.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
         if recipe.method == "lora":
@@ -115,6 +118,17 @@ def _adapt(module: Any, recipe: Recipe) -> Any:
         if "lora_" in name and parameter.dtype != DTYPES[lora.dtype]:
             parameter.data = parameter.data.to(DTYPES[lora.dtype])
     return adapted
+
+
+def _recast(module: Any) -> None:
+    """Embeddings and output layer back to 16 bits (trl 0.13.0 trainer/utils.py ``peft_module_casting_to_bf16``)."""
+    for name, child in module.named_modules():
+        if isinstance(child, torch.nn.LayerNorm) or "norm" in name:
+            child.to(torch.float32)
+        elif any(part in name for part in ("lm_head", "embed_tokens", "wte", "wpe")):
+            weight = getattr(child, "weight", None)
+            if weight is not None and weight.dtype == torch.float32:
+                child.to(torch.bfloat16)
 
 
 def build_optimizer(parameters: list[torch.nn.Parameter], optimizer: Optimizer) -> torch.optim.Optimizer:

@@ -13,6 +13,7 @@ import torch
 
 from finefit.lab.build import DTYPES
 from finefit.lab.tracker import Label, canonical
+from finefit.lab.versions import TRANSFORMERS as VERSION
 from finefit.workload.recipe import Recipe
 
 STEPS = 2
@@ -63,6 +64,8 @@ def watch_loss(tracker: Recorder, module: Any, step: list[int], fused: bool = Fa
         body.base_model.register_forward_hook(mark)
         return
     body.get_output_embeddings().register_forward_pre_hook(mark)
+    if VERSION < (4, 50):  # the loss is computed in the model's forward, or by a function that cannot be replaced
+        return
     original = body.loss_function
 
     def loss_function(*args: Any, **kwargs: Any) -> Any:

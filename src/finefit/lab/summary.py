@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from finefit.lab.diff import live_at, phase_peaks, plain
 from finefit.lab.kernels import SOURCES
 from finefit.memory.allocator import replay, required
-from finefit.memory.timeline import CATEGORIES, PHASES, Timeline
+from finefit.memory.timeline import CATEGORIES, PHASES, Tensor, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,21 @@ class Summary:
     events: int
 
 
+def assumed_terms(timeline: Timeline, alive: Iterable[Tensor] = ()) -> tuple[Assumed, ...]:
+    """What was assumed of kernels, by operation; ``alive``: the tensors at the peak."""
+    dims = timeline.dims
+    assert dims is not None  # every traced timeline has the point it was traced at
+    largest: dict[str, int] = {}
+    for tensor in timeline.tensors:
+        if tensor.assumed:
+            largest[tensor.op] = max(largest.get(tensor.op, 0), tensor.size.block(dims))
+    now: Counter[str] = Counter()
+    for tensor in alive:
+        if tensor.assumed:
+            now[tensor.op] += tensor.size.block(dims)
+    return tuple(Assumed(op, size, now[op], SOURCES[op]) for op, size in sorted(largest.items()))
+
+
 def summarise(timeline: Timeline) -> Summary:
     """Peak, parts and assumptions of a traced timeline."""
     dims = timeline.dims
@@ -69,17 +85,10 @@ def summarise(timeline: Timeline) -> Summary:
     maker = timeline.tensors[timeline.events[peaks[phase].event]]
     parts: Counter[str] = Counter()
     held: Counter[tuple[int, str, str, str]] = Counter()
-    assumed_now: Counter[str] = Counter()
     for tensor in alive:
         nbytes = tensor.size.block(dims)
         parts[tensor.category] += nbytes
         held[nbytes, tensor.category, tensor.op, plain(tensor.module)] += 1
-        if tensor.assumed:
-            assumed_now[tensor.op] += nbytes
-    largest: dict[str, int] = {}
-    for tensor in timeline.tensors:
-        if tensor.assumed:
-            largest[tensor.op] = max(largest.get(tensor.op, 0), tensor.size.block(dims))
     bare = phase_peaks(timeline, dims, assumed=False)
     lines = [Held(size, count, category, op, module) for (size, category, op, module), count in held.items()]
     return Summary(
@@ -93,6 +102,6 @@ def summarise(timeline: Timeline) -> Summary:
         phases={name: peaks[name].bytes for name in PHASES if name in peaks},
         parts={name: parts[name] for name in CATEGORIES if parts[name]},
         held=tuple(sorted(lines, key=lambda line: (-line.nbytes * line.count, line.module, line.op))),
-        assumed=tuple(Assumed(op, size, assumed_now[op], SOURCES[op]) for op, size in sorted(largest.items())),
+        assumed=assumed_terms(timeline, alive),
         events=len(timeline.events),
     )

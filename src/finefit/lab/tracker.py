@@ -92,6 +92,7 @@ class Tracker(TorchDispatchMode):
         self._workspaces: set[bool] = set()
         self._parameters: dict[int, str] = {}
         self._hooks: list[Any] = []
+        self._any: set[int] = set()  # blocks that answer "is any of them ...?"
 
     # -- what the run tells ------------------------------------------------------------------------
 
@@ -236,6 +237,10 @@ class Tracker(TorchDispatchMode):
         out = func(*args, **kwargs)
         op = func._opname
         first = args[0] if args else None
+        if func is _aten.any.default:
+            answer_block = self._see(out, op, first)
+            if answer_block is not None:
+                self._any.add(answer_block)
         if isinstance(out, torch.Tensor):
             before = len(self._events)
             block = self._see(out, op, first)
@@ -257,7 +262,8 @@ class Tracker(TorchDispatchMode):
         if func is _aten._local_scalar_dense.default and isinstance(args[0], FakeTensor) and args[0].constant is None:
             dtype = args[0].dtype
             if dtype == torch.bool:
-                return not self._padded  # transformers asks "is nothing masked?" (masking_utils.py)
+                # transformers asks "are all kept?" (masking_utils.py) or "is any masked?" (until 4.52)
+                return self._padded if self.block_of(args[0]) in self._any else not self._padded
             return 1.0 if dtype.is_floating_point else 1
         if func is _aten._fused_rms_norm.default:  # no meta function in torch 2.13.0
             x, shape = args[0], args[1]

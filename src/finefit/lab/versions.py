@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 LIBRARIES = ("torch", "transformers", "peft", "trl", "accelerate", "bitsandbytes")
+TRANSFORMERS = tuple(int(part) for part in version("transformers").split(".")[:2])
 
 
 def versions() -> dict[str, str]:
