@@ -130,15 +130,25 @@ def _segments(timeline: Timeline) -> list[tuple[int, int]]:
 
 
 class _Unfolding:
-    """One unfolding: where the template's tensors go and which numbers they get."""
+    """One unfolding: where the template's tensors go and which numbers they get.
+
+    A slot is a role without its layer. Each has a row: the number of its tensor in each layer so far.
+    """
 
     def __init__(self, program: Program, tensors: Sequence[Tensor], layers: int, named: bool) -> None:
         self.source, self.loops = program.timeline, program.loops
         self.layers, self.more, self.named = layers, layers - TEMPLATE, named
         known = roles(self.source)
-        self.codes = codes(self.source, known)
-        self.templates = {role: tensors[number] for number, role in enumerate(known)}
-        self.numbers: dict[Role, int] = {}
+        slots: dict[tuple[int, bool, str, int], int] = {}
+        self.templates: list[dict[int, Tensor]] = []  # of each slot, by layer of the template
+        self.places: list[tuple[int, int]] = []  # of each tensor of the template: slot and layer
+        for (segment, layer, maker, number), tensor in zip(known, tensors, strict=True):
+            slot = slots.setdefault((segment, layer is None, maker, number), len(slots))
+            if slot == len(self.templates):
+                self.templates.append({})
+            self.templates[slot][layer or 0] = tensor
+            self.places.append((slot, layer or 0))
+        self.rows: list[dict[int, int]] = [{} for _ in self.templates]
         self.tensors: list[Tensor] = []
         self.events: list[int] = []
         self.modules: dict[tuple[str, int], str] = {}
@@ -150,52 +160,53 @@ class _Unfolding:
         for loop in self.loops:
             self._straight(at, loop.start, starts)
             starts[loop.start] = len(self.events)
-            body = self.codes[loop.start : loop.start + loop.length]
-            base = self.more if loop.step < 0 else 0
+            body = self._body(loop)
+            middle = 0
             for copy in range(self.layers - 2):
                 if copy == 2:
                     middle = len(self.events)
                 if copy == self.layers - 4 and copy > 2:
                     self.between.append((middle, len(self.events)))
-                for frees, (segment, layer, maker, number) in body:
-                    where = None if layer is None else layer + base + loop.step * copy
-                    self._emit(frees, (segment, where, maker, number))
+                self._run(body, loop.step * copy)
             at = loop.start + 2 * loop.length
-        self._straight(at, len(self.codes), starts)
-        starts[len(self.codes)] = len(self.events)
+        end = len(self.source.events)
+        self._straight(at, end, starts)
+        starts[end] = len(self.events)
         marks = tuple(Mark(starts[m.start], m.phase, m.step) for m in self.source.marks)
-        expected = sum(self._copies(role) for role in self.templates)
+        expected = sum(self.more + 1 if layer == 2 else 1 for _, layer in self.places)
         if len(self.tensors) != expected:
             raise ValueError(f"unfolding made {len(self.tensors)} tensors of {expected}")
         return Timeline(tuple(self.tensors), tuple(self.events), marks, dims=self.source.dims)
 
-    def _copies(self, role: Role) -> int:
-        """Layers for which a tensor of the template stands: the second of the two alike stands for the rest."""
-        return self.layers - TEMPLATE + 1 if role[1] == 2 else 1
+    def _body(self, loop: Loop) -> list[tuple[bool, int, int]]:
+        """Events of the first copy: frees it?, slot, layer."""
+        base = self.more if loop.step < 0 else 0
+        body = []
+        for event in self.source.events[loop.start : loop.start + loop.length]:
+            slot, layer = self.places[event if event >= 0 else ~event]
+            body.append((event < 0, slot, layer + base))
+        return body
 
     def _straight(self, start: int, end: int, starts: dict[int, int]) -> None:
         for index in range(start, end):
             starts[index] = len(self.events)
-            frees, (segment, layer, maker, number) = self.codes[index]
-            where = layer + self.more if layer is not None and layer >= 2 else layer
-            self._emit(frees, (segment, where, maker, number))
+            event = self.source.events[index]
+            slot, layer = self.places[event if event >= 0 else ~event]
+            self._run([(event < 0, slot, layer + self.more if layer >= 2 else layer)], 0)
 
-    def _emit(self, frees: bool, role: Role) -> None:
-        if frees:
-            self.events.append(~self.numbers[role])
-            return
-        self.numbers[role] = len(self.tensors)
-        self.events.append(len(self.tensors))
-        self.tensors.append(self._tensor(role))
+    def _run(self, body: Sequence[tuple[bool, int, int]], shift: int) -> None:
+        rows, events, tensors = self.rows, self.events, self.tensors
+        for frees, slot, first in body:
+            layer = first + shift
+            if frees:
+                events.append(~rows[slot][layer])
+            else:
+                number = rows[slot][layer] = len(tensors)
+                events.append(number)
+                tensors.append(self._tensor(slot, layer))
 
-    def _tensor(self, role: Role) -> Tensor:
-        segment, layer, maker, number = role
-        if layer is None:
-            return self.templates[role]
-        template = layer if layer < 2 else layer - self.more if layer == self.layers - 1 else 2
-        if self.layers < TEMPLATE and layer == self.layers - 1:
-            template = TEMPLATE - 1
-        found = self.templates[segment, template, maker, number]
+    def _tensor(self, slot: int, layer: int) -> Tensor:
+        found = self.templates[slot][TEMPLATE - 1 if layer == self.layers - 1 else min(layer, 2)]
         if not self.named or found.layer is None or found.layer == layer:
             return found
         key = (found.module, layer)

@@ -21,7 +21,7 @@ from finefit.step.size import Dims, Size
 LAYOUT = 1  # of the files; part of every key
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """One stored trace: the compiled form now, the program when the replay asks for it.
 
