@@ -93,6 +93,7 @@ def memory(
     resolved = _with_warnings(resolve_flags(model, **flags), notes)
     if resolved.recipe is None:
         return _table(model, resolved, cluster, day, flags)
+    resolved = _with_doubts(resolved, cluster)
     from finefit.planner.memory_answer import memory_answer
 
     return memory_answer(resolved, cluster, day, exact=exact)
@@ -152,7 +153,7 @@ def plan(
     resolved = _with_warnings(resolved, notes)
     if resolved.recipe is None:
         return _table(str(source), resolved, cluster, wishes.as_of, flags)
-    return make_plan(resolved, cluster, wishes)
+    return make_plan(_with_doubts(resolved, cluster), cluster, wishes)
 
 
 def workload(
@@ -299,6 +300,9 @@ def _table(source: str, first: Resolved, cluster: Cluster | None, as_of: dt.date
         if method == "full":
             own.pop("rank", None)
             own.pop("targets", None)
+        if method != "qlora":
+            own.pop("quant_bits", None)
+            own.pop("kbit_prepare", None)
         own["method"], own["seq"] = method, seq
         one = resolve_flags(source, **own)
         return replace(one, assumptions=(*assumed, *one.assumptions))
@@ -356,6 +360,15 @@ def day_of(as_of: str | dt.date | None) -> dt.date:
 
 def _with_warnings(resolved: Resolved, notes: tuple[str, ...]) -> Resolved:
     return replace(resolved, warnings=(*resolved.warnings, *notes)) if notes else resolved
+
+
+def _with_doubts(resolved: Resolved, cluster: Cluster | None) -> Resolved:
+    """What the stated card lacks for the recipe."""
+    if cluster is None or resolved.recipe is None:
+        return resolved
+    from finefit.resolve.gpus import doubts
+
+    return _with_warnings(resolved, doubts(resolved.recipe, cluster.gpu))
 
 
 def _with_notes(resolved: Resolved, notes: Notes) -> Resolved:

@@ -13,7 +13,7 @@ import finefit
 from finefit import api
 from finefit.errors import InputError, NotModelled, UnknownGpu, UnknownModel
 from finefit.planner.answer import Fits, MemoryAnswer
-from finefit.planner.plan import Plan, Verdict
+from finefit.planner.plan import MethodTable, Plan, Verdict
 from finefit.report.json_output import dumps
 
 ROOT = Path(__file__).parents[2]
@@ -159,3 +159,35 @@ def test_the_package_exports_lazily() -> None:
     assert set(finefit.__all__) <= set(dir(finefit))
     with pytest.raises(AttributeError):
         _ = finefit.no_such_name
+
+
+def test_quantisation_of_the_table_is_that_of_qlora_alone() -> None:
+    plain = finefit.estimate("Qwen/Qwen2.5-7B", seq=512)
+    eight = finefit.estimate("Qwen/Qwen2.5-7B", seq=512, quant_bits=8)
+    assert isinstance(plain, MethodTable) and isinstance(eight, MethodTable)
+    assert [cell.method for cell in plain.cells] == [cell.method for cell in eight.cells] == ["full", "lora", "qlora"]
+    assert plain.cells[:2] == eight.cells[:2]
+    assert plain.cells[2].low < eight.cells[2].low < eight.cells[1].low
+
+
+def test_a_micro_batch_beyond_all_devices_is_answered() -> None:
+    answer = finefit.estimate("Qwen/Qwen2.5-7B", method="full", seq=512, batch=10**9)
+    assert isinstance(answer, MemoryAnswer) and answer.peak.reserved is not None
+    assert 10**18 < answer.peak.allocated <= answer.peak.reserved
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "attention", "doubts"),
+    [
+        ("V100-32GB", "bf16", "flash2", ["has no bf16 units", "FlashAttention-2 does not run"]),
+        ("T4", "fp16", "sdpa", []),
+        ("A100-80GB", "bf16", "flash2", []),
+        ("MI300X", "bf16", "sdpa", ["runs no CUDA"]),
+        ("Gaudi 3", "bf16", "sdpa", ["runs no CUDA"]),
+        ("M4 Max", "bf16", "sdpa", ["runs no CUDA"]),
+    ],
+)
+def test_what_a_card_lacks_is_said(gpu: str, precision: str, attention: str, doubts: list[str]) -> None:
+    answer = finefit.estimate("gpt2", method="full", seq=128, gpu=gpu, precision=precision, attention=attention)
+    said = [warning for warning in answer.warnings if "is read as" not in warning]
+    assert len(said) == len(doubts) and all(part in text for part, text in zip(doubts, said, strict=True))

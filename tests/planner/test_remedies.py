@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
 from finefit import api
 from finefit.memory.estimate import estimate
+from finefit.planner import levers
 from finefit.planner.answer import Fits
 from finefit.planner.plan import Part, Plan, Verdict
 
@@ -132,3 +134,9 @@ def test_full_training_is_kept_by_sharding_with_lossless_changes() -> None:
     joint = next(remedy for remedy in answer.remedies if remedy.kind.endswith("shard"))
     assert joint.fits is Fits.YES and joint.risk is None and "checkpointing" in joint.kind
     assert joint.recipe.method == "full" and joint.recipe.sharding.ranks == 4  # 60 GiB of states
+
+
+def test_micro_batches_are_the_divisors_largest_first(long_lora: Plan) -> None:
+    for b, smaller in ((1, []), (7, [1]), (36, [18, 12, 9, 6, 4, 3, 2, 1]), (2**31 - 1, [1])):
+        changes = levers.micro_batches(long_lora.model, replace(long_lora.recipe, micro_batch=b))
+        assert [change.recipe.micro_batch for change in changes] == smaller

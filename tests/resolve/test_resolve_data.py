@@ -29,6 +29,7 @@ def test_two_of_three_give_the_third():
         ({"mean_length": -3}, "--mean-length"),
         ({"mean_length": float("nan")}, "--mean-length"),
         ({"tokens": 0}, "--tokens"),
+        ({"tokens": 100, "samples": 1000}, "--tokens"),
         ({"samples": 10, "mean_length": 10, "tokens": 10**6}, "--tokens"),
         ({"mean_length": 500, "longest": 100}, "--mean-length"),
     ],

@@ -20,10 +20,12 @@ LARGE_SEGMENT = 20 * MIB // BLOCK
 MIN_LARGE = 10 * MIB // BLOCK  # from here on a segment is the request itself, rounded up
 ROUND_LARGE = 2 * MIB // BLOCK
 
-_ADDRESS_BITS = 44  # key of a free block: size, then address, as BlockComparatorSize orders them
+# Key of a free block: size, then address, as BlockComparatorSize orders them. Wide enough for the requests of any
+# run that can be written down (rows and lengths below 2^31, scores of rows x heads x length x length).
+_ADDRESS_BITS = 128
 _ADDRESS = (1 << _ADDRESS_BITS) - 1
-_RANGE = 1 << 36  # addresses of one expandable segment: 32 TiB, more than any device holds
-NO_LIMIT = 1 << 62
+_RANGE = 1 << 112  # addresses of one expandable segment: more than any of those runs takes
+NO_LIMIT = 1 << 128
 
 
 class OutOfMemoryError(Exception):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import isqrt
 
 from finefit.planner.inputs import flat
 from finefit.planner.message import Message, message
@@ -42,21 +43,21 @@ class Change:
 def micro_batches(model: Model, recipe: Recipe) -> Iterator[Change]:
     """Fewer rows at once, more micro-batches a step: the largest first, down to one row."""
     b = recipe.micro_batch
-    for smaller in range(b - 1, 0, -1):
-        if b % smaller == 0:
-            accum = recipe.grad_accum * b // smaller
-            yield Change(
-                "micro_batch",
-                replace(recipe, micro_batch=smaller, grad_accum=accum, padded=recipe.padded and smaller > 1),
-                message(
-                    "micro-batch {old} → {new}, gradient accumulation {before} → {after}",
-                    old=b,
-                    new=smaller,
-                    before=recipe.grad_accum,
-                    after=accum,
-                ),
-                message("activations and logits grow with the micro-batch; the global batch stays the same"),
-            )
+    low = [divisor for divisor in range(1, isqrt(b) + 1) if b % divisor == 0]
+    for smaller in sorted({*low, *(b // divisor for divisor in low)} - {b}, reverse=True):
+        accum = recipe.grad_accum * b // smaller
+        yield Change(
+            "micro_batch",
+            replace(recipe, micro_batch=smaller, grad_accum=accum, padded=recipe.padded and smaller > 1),
+            message(
+                "micro-batch {old} → {new}, gradient accumulation {before} → {after}",
+                old=b,
+                new=smaller,
+                before=recipe.grad_accum,
+                after=accum,
+            ),
+            message("activations and logits grow with the micro-batch; the global batch stays the same"),
+        )
 
 
 def checkpointing(model: Model, recipe: Recipe) -> Change | None:

@@ -60,6 +60,12 @@ def stated_lengths(
     elif mean_length is None and tokens and samples:
         mean_length = tokens / samples
         notes.derived("lengths.mean", "tokens / samples")
+        if mean_length < 1:
+            raise InputError(
+                f"{samples} samples of {tokens} tokens in all hold less than one token each",
+                where="--tokens",
+                fix="state the tokens of all samples together, or --mean-length",
+            )
     if mean_length and longest and mean_length > longest:
         raise InputError("the mean length is above the longest", where="--mean-length", fix="correct one of them")
     return Lengths(longest, mean_length, samples, tokens, ", ".join(f for f, v in given.items() if v is not None))

@@ -12,6 +12,7 @@ from finefit.resolve.shown import shown
 from finefit.workload.dtypes import DType
 from finefit.workload.sourced import Origin, Source
 
+TOO_LARGE = 2**31  # as in a config: sizes are products of several such numbers
 VERSION = "5.24.0"  # of transformers; the table holds peft 0.21.2 with it
 METHODS = ("full", "lora", "qlora")
 # Dtype of the weights and of autocast by the word of --precision
@@ -56,6 +57,8 @@ class FlagValues:
         found = self.default(key) if value is None else value
         if not isinstance(found, int) or isinstance(found, bool) or found < 1:
             raise InputError(f"{shown(found)} is not a whole number of 1 or more", where=flag, fix="write 1 or more")
+        if found >= TOO_LARGE:
+            raise InputError(f"{shown(found)} is beyond any run", where=flag, fix="write a smaller number")
         return found
 
     def choice(self, fields: Sequence[str], flag: str, value: str | None, words: Mapping[str, _T], default: _T) -> _T:

@@ -85,6 +85,10 @@ def resolve_flags(
     notes.source("model", Source(Origin.STATED, "MODEL"))
     if method is not None:
         flags.choice(["method", "lora"], "--method", method, dict.fromkeys(words.METHODS), None)
+    if method == "full":
+        for flag, stated in (("--rank", rank), ("--targets", targets)):
+            if stated is not None:
+                raise InputError("full fine-tuning has no adapters", where=flag, fix=f"leave {flag} out, or use LoRA")
     missing = frozenset(name for name, value in (("method", method), ("seq", seq)) if value is None)
     recipe = None
     if method is not None and seq is not None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from finefit.errors import InputError
+from finefit.workload.cluster import Gpu
+from finefit.workload.dtypes import DType
 from finefit.workload.recipe import Recipe
+
+_BEFORE_AMPERE = ("volta", "turing")  # NVIDIA architectures without bf16 units
+_NOT_CUDA = ("cdna", "davinci", "gaudi", "xe", "musa", "m3", "m4")  # AMD, Huawei, Intel, Moore Threads, Apple
 
 
 def on_gpus(recipe: Recipe, count: int) -> Recipe:
@@ -20,3 +25,20 @@ def on_gpus(recipe: Recipe, count: int) -> Recipe:
     if kind in ("none", "ddp"):
         kind = "ddp" if count > 1 else "none"
     return replace(recipe, sharding=replace(recipe.sharding, kind=kind, ranks=count))
+
+
+def doubts(recipe: Recipe, gpu: Gpu) -> tuple[str, ...]:
+    """What a run on this GPU does not take from the answer: kernels that the card lacks, code that is not CUDA's."""
+    found = []
+    arch = gpu.arch.lower()
+    if arch.startswith(_NOT_CUDA):
+        found.append(
+            f"{gpu.name} runs no CUDA: the operations, the allocator and the memory outside PyTorch are planned as on "
+            "an NVIDIA card, so the figures are rough"
+        )
+    if arch in _BEFORE_AMPERE:
+        if DType.BF16 in (recipe.autocast, recipe.weight_dtype):
+            found.append(f"{gpu.name} has no bf16 units: bf16 is refused or emulated slowly; train in fp16")
+        if recipe.attention == "flash2":
+            found.append(f"FlashAttention-2 does not run on {gpu.name}, which is older than Ampere; take sdpa")
+    return tuple(found)
