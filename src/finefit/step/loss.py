@@ -60,8 +60,11 @@ def chunked_loss(net: Net, hidden: Ref, head: str) -> Ref:
     tape, model = net.tape, net.model
     trainable = net.trainable(head)
     dtype = hidden.dtype if net.autocast is None else net.autocast
-    tile = Size(dtype.bytes, min(model.vocab, 32768), ("tile",))
-    back = [tile, tile, Size(4, model.hidden, ("b", "s"))]
+    width = min(model.vocab, 32768)
+    held = [Size(dtype.bytes, width, ("tile",))]  # mm_buf
+    if net.weight_dtype(head) != dtype:
+        held.append(Size(dtype.bytes, width * model.hidden))  # weight[start:end].to(compute_dtype)
+    back = [*held, Size(4, model.hidden, ("b", "s"))]
     if trainable:
         back.append(Size(4, model.vocab * model.hidden))
     return tape.op(
@@ -72,7 +75,7 @@ def chunked_loss(net: Net, hidden: Ref, head: str) -> Ref:
         symbols=("b", "s"),
         saves=[hidden],
         params=(head,) if trainable else (),
-        temps=(tile, tile),
+        temps=tuple(held),
         back=tuple(back),
         flops=Flops("head", 2 * model.hidden * model.vocab),
         category="logits",
