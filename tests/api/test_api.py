@@ -88,6 +88,16 @@ def test_older_prices_drift_further(example: Plan) -> None:
         assert line.drift[1] > by_provider[line.provider].drift[1]
 
 
+def test_prices_published_after_the_day_are_unknown_on_it() -> None:
+    early = api.plan(SMALLEST, **SMALL, gpu="RTX 4090", as_of="1999-01-01")
+    between = api.plan(SMALLEST, **SMALL, gpu="RTX 4090", as_of="2026-06-30")
+    assert isinstance(early, Plan) and isinstance(between, Plan)
+    assert early.bill is not None
+    assert [i.source for i in early.bill.items if i.name == "set-up"] == ["price unknown"]
+    assert (early.offers, early.price) == ((), None) and any("no published" in n.text for n in early.notes)
+    assert between.offers and all(line.date <= dt.date(2026, 6, 30) for line in between.offers)
+
+
 def test_without_a_gpu_nothing_is_assumed() -> None:
     answer = api.plan(SMALLEST, **SMALL, as_of=DAY)
     assert isinstance(answer, Plan)

@@ -169,3 +169,12 @@ def test_every_real_config_gives_a_plan_or_one_sentence(tmp_path: Path, capsys: 
     assert run("plan", str(galore)) == 2 and "GaLore" in capsys.readouterr().err
     assert run("plan", str(planned["examples__train_lora__qwen3_lora_sft.yaml"][0]), "--gpu", "RTX 4090", "--json") == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "single_card_ok"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+def test_an_answer_that_cannot_be_written_is_no_bug() -> None:
+    command = [sys.executable, "-m", "finefit.app.cli", "gpus"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: stdout: the answer cannot be written")

@@ -10,6 +10,7 @@ whole estimate.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -112,10 +113,23 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return FITS
+    except OSError as error:
+        if error.filename is not None:  # a file that nobody guarded
+            return _bug(error)
+        _drop_output()
+        code = errno.errorcode.get(error.errno or 0, "?")
+        full = InputError(f"the answer cannot be written ({code})", where="stdout", fix="write it elsewhere")
+        print(f"error: {' '.join(_in_language(full, given).split())}", file=sys.stderr)
+        return full.exit_code
     except Exception as error:
         return _bug(error)
+
+
+def _drop_output() -> None:
+    """Nothing more is written to standard output, not at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _plan(stated: Namespace) -> int:

@@ -56,12 +56,15 @@ class PriceSummary:
     newest: dt.date
 
 
-def offers_for(gpu_id: str, *, kinds: Collection[str] = (Kind.ON_DEMAND,), count: int = 1) -> tuple[Offer, ...]:
+def offers_for(
+    gpu_id: str, *, kinds: Collection[str] = (Kind.ON_DEMAND,), count: int = 1, on: dt.date | None = None
+) -> tuple[Offer, ...]:
     """Offers for a GPU of the catalogue, cheapest amount first within each currency.
 
     Args:
         kinds: terms wanted, :class:`Kind` values ("on-demand", "spot", "community", "monthly", "yearly").
         count: GPUs needed; machines that are only let with more GPUs than that are left out.
+        on: the day of the answer: prices dated later were not known then. All if left out.
 
     Raises:
         UnknownGpu: no GPU of the catalogue has this id.
@@ -72,7 +75,8 @@ def offers_for(gpu_id: str, *, kinds: Collection[str] = (Kind.ON_DEMAND,), count
         if kind not in list(Kind):
             raise InputError(f"{kind!r} is not a kind of offer", fix=f"one of: {', '.join(Kind)}")
     found = (o for o in all_offers() if o.gpu_id == gpu_id and o.kind in kinds and o.min_gpus <= count)
-    return tuple(sorted(found, key=lambda o: (o.price.currency, o.price.amount, o.provider, o.region, o.min_gpus)))
+    known = (o for o in found if on is None or o.date <= on)
+    return tuple(sorted(known, key=lambda o: (o.price.currency, o.price.amount, o.provider, o.region, o.min_gpus)))
 
 
 def age_days(offer: Offer, on: dt.date) -> int:

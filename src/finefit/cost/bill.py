@@ -116,6 +116,8 @@ def setup_item(weights_bytes: int | None, gpus: int, price: Price | None) -> Bil
     hours = setup_hours(weights_bytes)
     item = flat_item("set-up", "GPU-hour", _times(hours, gpus), price, "")
     low, high = hours.low, hours.high
+    if item.amount is None:  # its source is the one reason why not
+        return item
     return replace(item, source=f"{item.source}; {low * 60:.0f} to {high * 60:.0f} minutes before the first step")
 
 

@@ -52,7 +52,7 @@ def market(gpu: Gpu, count: int, kinds: Collection[str], currency: str, on: dt.d
     Raises:
         InputError: a kind that does not exist.
     """
-    offers = offers_for(gpu.id, kinds=kinds, count=count)
+    offers = offers_for(gpu.id, kinds=kinds, count=count, on=on)
     by_kind = {kind: [offer for offer in offers if offer.kind == kind] for kind in kinds}
     summaries = {kind: price_summary(found) for kind, found in by_kind.items() if found}
     quoted = [offer for found in by_kind.values() for offer in found]

@@ -98,6 +98,8 @@ def list_offers(
     for offer in all_offers() if offers is None else offers:
         if wanted not in (None, offer.gpu_id) or (kinds and offer.kind not in kinds):
             continue
+        if offer.date > on:  # not known on the day of the answer
+            continue
         if least is not None and not _holds(offer.gpu_id, *least):
             continue
         place = region_class(offer)

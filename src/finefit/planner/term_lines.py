@@ -91,7 +91,7 @@ def _rented(
 def _whole_servers(job: Job, hourly: Price | None, deadline: float | None) -> list[TermLine]:
     """Bare metal: servers of more GPUs than the job needs, let whole by the month or the year; all GPUs are paid."""
     count = job.cluster.count
-    offers = offers_for(job.cluster.gpu.id, kinds=(Kind.MONTHLY, Kind.YEARLY), count=_LARGEST_SERVER)
+    offers = offers_for(job.cluster.gpu.id, kinds=(Kind.MONTHLY, Kind.YEARLY), count=_LARGEST_SERVER, on=job.on)
     lines = []
     for offer in offers:
         if offer.min_gpus < _LARGEST_SERVER or offer.min_gpus <= count:
@@ -114,7 +114,7 @@ def _committed(job: Job, hourly: Price | None, deadline: float | None) -> list[T
     for term in all_commitments():
         own = [
             offer
-            for offer in offers_for(job.cluster.gpu.id, kinds=(Kind.ON_DEMAND,), count=job.cluster.count)
+            for offer in offers_for(job.cluster.gpu.id, kinds=(Kind.ON_DEMAND,), count=job.cluster.count, on=job.on)
             if offer.provider.lower() == term.provider.lower()
         ]
         if not own:
