@@ -2,8 +2,10 @@
 
 Each row is one recipe on one model with few layers, traced through the real library code and modelled from
 dimensions. ``--only TEXT`` picks rows, ``--diff ROW [--at PHASE]`` shows the tensors that make a difference,
-``--list`` the names. Errors are fractions of the traced peak; "without assumed" leaves out what both sides
-take from the kernels' source, where agreement proves nothing.
+``--list`` the names, ``--write PAGE`` writes the tables of a page. ``--measured FILE`` holds traces to measured
+GPUs, ``--versions`` two generations of the libraries to each other; both know ``--environments DIR``.
+Errors are fractions of the traced peak; "without assumed" leaves out what both sides take from the kernels'
+source, where agreement proves nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ from benchmarks.trace_page import LISTED, page
 from finefit.errors import FinefitError
 from finefit.lab.diff import Line, by_size, compare, phase_peaks
 from finefit.lab.summary import Assumed, assumed_terms
-from finefit.lab.versions import versions
 from finefit.memory.timeline import Timeline
 from finefit.step.size import Dims
 
@@ -96,12 +97,19 @@ def score(row: Row) -> Score:
 
 
 def _differences(modelled: Timeline, traced: Timeline, dims: Dims) -> tuple[str, ...]:
-    """Largest differences of the two peaks in a word each: +2 x 64.0 MiB chunked_logprob (head)."""
-    return tuple(
-        f"{line.left - line.right:+d} x {line.nbytes / 2**20:,.1f} MiB in {line.module or 'no module'}"
-        for line in compare(modelled, traced, dims)
-        if abs(line.excess) >= 2**20
-    )
+    """What one side holds more of at its peak, by size, module names apart: +2 x 64.0 MiB (chunked_logprob)."""
+    lines = compare(modelled, traced, dims)
+    out = []
+    for size, count in by_size(lines):
+        if abs(size * count) < 2**20:
+            continue
+        ops: set[str] = set()
+        for line in lines:
+            if line.nbytes == size and (line.left - line.right) * count > 0:
+                names = line.left_ops if count > 0 else line.right_ops
+                ops.update(name.rpartition(":")[2] for name in names)
+        out.append(f"{count:+d} x {size / 2**20:,.1f} MiB ({', '.join(sorted(ops))})")
+    return tuple(out)
 
 
 def summary(scores: list[Score], skipped: Counter[str]) -> dict[str, object]:
@@ -150,15 +158,52 @@ def _diff(row: Row, phase: str | None, limit: int) -> None:
     print_diff(compare(modelled, traced, dims, phase=phase), limit)
 
 
+def _elsewhere(options: argparse.Namespace) -> int:
+    """The benchmarks beside parity: measured runs, generations of libraries."""
+    from benchmarks import trace_measured, trace_versions
+    from benchmarks.trace_environments import default_folder
+
+    folder = options.environments or default_folder()
+    try:
+        if options.traces:
+            print(json.dumps(trace_versions.traces()))
+            return 0
+        if options.versions:
+            first, _, second = options.generations.partition(",")
+            found = trace_versions.run(first, second, folder)
+            print(json.dumps(found) if options.json else trace_versions.page(found))
+            return 0
+        if options.environments:
+            found = trace_measured.run_everywhere(options.measured, folder)
+        else:
+            from finefit.lab.versions import TRANSFORMERS
+
+            installed = ".".join(map(str, TRANSFORMERS))
+            found = trace_measured.run(options.measured, installed=installed, any_version=options.any_version)
+    except FinefitError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print(json.dumps(found) if options.json else trace_measured.page(found))
+    return 0 if found["scored"] else 1
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.trace", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one architecture whole, the others by three rows")
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables between the markers of a page")
+    parser.add_argument("--measured", type=Path, metavar="FILE", help="trace the measured runs of a table instead")
+    parser.add_argument("--any-version", action="store_true", help="with --measured: rows of other releases too")
+    parser.add_argument("--versions", action="store_true", help="bytes under two generations of transformers")
+    parser.add_argument("--generations", default="4.57,5.24", metavar="A,B", help="with --versions: which two")
+    parser.add_argument(
+        "--environments", type=Path, metavar="DIR", help="with the two above: where their environments are kept"
+    )
     parser.add_argument("--list", action="store_true", help="names of the rows")
     parser.add_argument("--diff", metavar="ROW", help="the tensors in which the two differ at their peaks")
     parser.add_argument("--at", metavar="PHASE", help="with --diff: at the peak of this phase")
+    parser.add_argument("--traces", action="store_true", help="traced tensors alone, as JSON, for --versions")
     parser.add_argument("--lines", type=int, default=25, help="with --diff: lines to print")
     options = parser.parse_args(arguments)
     if options.diff:
@@ -168,6 +213,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         _diff(found[0], options.at, options.lines)
         return 0
+    if options.measured or options.versions or options.traces:
+        return _elsewhere(options)
     chosen = [row for row in rows(options.quick) if options.only in row.name]
     if options.list:
         print("\n".join(row.name for row in chosen))
@@ -197,6 +244,8 @@ def main(arguments: list[str] | None = None) -> int:
             )
     report = summary(scores, skipped)
     if options.write and scores:
+        from finefit.lab.versions import versions
+
         write_between(options.write, "trace", page(scores, skipped, versions()))
     if options.json:
         print(json.dumps(report))
