@@ -69,7 +69,7 @@ class Question(Flags, Data, total=False):
 
 
 def memory(
-    model: str,
+    model: str | Path,
     *,
     gpu: str | None = None,
     as_of: str | dt.date | None = None,
@@ -90,9 +90,9 @@ def memory(
     """
     day = day_of(as_of)
     cluster, notes = _cluster(gpu)
-    resolved = _with_warnings(resolve_flags(model, **flags), notes)
+    resolved = _with_warnings(resolve_flags(str(model), **flags), notes)
     if resolved.recipe is None:
-        return _table(model, resolved, cluster, day, flags)
+        return _table(str(model), resolved, cluster, day, flags)
     resolved = _with_doubts(resolved, cluster)
     from finefit.planner.memory_answer import memory_answer
 
@@ -135,15 +135,14 @@ def plan(
     money = None if budget is None else parse_money(budget)
     wishes = Wishes(
         as_of=day_of(as_of),
-        kinds=tuple(kinds),
+        kinds=(kinds,) if isinstance(kinds, str) else tuple(kinds),
         currency=currency_of(currency) or (money.currency if money else "USD"),
         budget=money,
         deadline_seconds=None if deadline is None else parse_duration(deadline),
     )
     _check_kinds(wishes.kinds)
     cluster, notes = _cluster(gpu)
-    flags = Flags(**{key: question[key] for key in Flags.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
-    data = Data(**{key: question[key] for key in Data.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
+    flags, data = _split(question)
     if source is None:
         return _largest(cluster, wishes.as_of, notes)
     if config_format is not None or is_config(source):
@@ -173,8 +172,7 @@ def workload(
             its method or length is wrong input here.
     """
     cluster, notes = _cluster(gpu)
-    flags = Flags(**{key: question[key] for key in Flags.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
-    data = Data(**{key: question[key] for key in Data.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
+    flags, data = _split(question)
     if is_config(source):
         resolved = _from_config(source, overrides, data, flags, None)
     else:
@@ -250,6 +248,16 @@ def _from_flags(source: str, overrides: Mapping[str, object] | None, data: Data,
 
         lengths = file_lengths(str(data["data"]), notes)
     return _with_notes(resolve_flags(source, lengths=lengths, **flags), notes)
+
+
+def _split(question: Question) -> tuple[Flags, Data]:
+    """The training flags and the data of a question; what is neither is refused, as a call of Python would."""
+    for name in question:
+        if name not in Flags.__annotations__ and name not in Data.__annotations__:
+            raise TypeError(f"finefit takes no argument {name!r}")
+    flags = Flags(**{key: question[key] for key in Flags.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
+    data = Data(**{key: question[key] for key in Data.__annotations__ if question.get(key) is not None})  # type: ignore[literal-required,typeddict-item]
+    return flags, data
 
 
 def _stated(data: Data) -> tuple[Lengths | None, Notes]:

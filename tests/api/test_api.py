@@ -201,3 +201,16 @@ def test_what_a_card_lacks_is_said(gpu: str, precision: str, attention: str, dou
     answer = finefit.estimate("gpt2", method="full", seq=128, gpu=gpu, precision=precision, attention=attention)
     said = [warning for warning in answer.warnings if "is read as" not in warning]
     assert len(said) == len(doubts) and all(part in text for part, text in zip(doubts, said, strict=True))
+
+
+def test_arguments_that_nobody_takes_are_refused() -> None:
+    with pytest.raises(TypeError, match="seqlen"):
+        api.plan(SMALLEST, method="lora", seqlen=128)  # type: ignore[call-arg]
+
+
+def test_a_path_is_as_good_as_its_text(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    gpt2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257}
+    config.write_text(json.dumps({**gpt2, "torch_dtype": "float32"}), encoding="utf-8")
+    by_path = finefit.estimate(config, method="full", seq=128, as_of=DAY)
+    assert dumps(by_path) == dumps(finefit.estimate(str(config), method="full", seq=128, as_of=DAY))

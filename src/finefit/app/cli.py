@@ -119,8 +119,8 @@ def main(arguments: list[str] | None = None) -> int:
         if error.filename is not None:  # a file that nobody guarded
             return _bug(error)
         _drop_output()
-        code = errno.errorcode.get(error.errno or 0, "?")
-        full = InputError(f"the answer cannot be written ({code})", where="stdout", fix="write it elsewhere")
+        why = errno.errorcode.get(error.errno or 0, "?")
+        full = InputError(f"the answer cannot be written ({why})", where="stdout", fix="write it elsewhere")
         print(f"error: {' '.join(_in_language(full, given).split())}", file=sys.stderr)
         return full.exit_code
     except Exception as error:

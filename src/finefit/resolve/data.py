@@ -13,8 +13,11 @@ from finefit.resolve.companions import find
 from finefit.resolve.notes import Notes
 from finefit.resolve.samples import RATIO, FileCount, count
 from finefit.resolve.settings import Settings
+from finefit.resolve.shown import shown
 from finefit.workload.lengths import Lengths
 from finefit.workload.sourced import Origin, Source
+
+_TOO_LARGE = 10**15  # above the tokens of all data sets together
 
 
 def stated_lengths(
@@ -34,8 +37,14 @@ def stated_lengths(
     """
     given = {"--samples": samples, "--mean-length": mean_length, "--tokens": tokens, "--longest": longest}
     for flag, value in given.items():
-        if value is not None and not (math.isfinite(value) and value >= 1):
-            raise InputError(f"{value} is not 1 or more", where=flag, fix="write a number of 1 or more")
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1 or value == math.inf:
+            raise InputError(f"{shown(value)} is not 1 or more", where=flag, fix="write a number of 1 or more")
+        if value >= _TOO_LARGE:
+            raise InputError(f"{shown(value)} is beyond any data", where=flag, fix="write a smaller number")
+        if flag != "--mean-length" and value != int(value):
+            raise InputError(f"{shown(value)} is not a whole number", where=flag, fix="write a whole number")
     notes = notes if notes is not None else Notes()
     for name, flag in (
         ("samples", "--samples"),
