@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 
@@ -13,8 +14,8 @@ from finefit.workload import DType, Lora, Model, Optimizer, Quant, Recipe, Shard
 torch = pytest.importorskip("torch", reason="needs the trace extra: pip install 'finefit[trace]'")
 pytest.importorskip("transformers", reason="needs the trace extra")
 
+from finefit.lab import sharding  # noqa: E402
 from finefit.lab.diff import phase_peaks  # noqa: E402
-from finefit.lab.sharding import trace_sharded  # noqa: E402
 from finefit.lab.trace import trace  # noqa: E402
 
 RANKS = 4
@@ -24,6 +25,8 @@ ALONE = replace(FULL, sharding=Sharding())
 # embedding and head; a layer's attention, MLP and norms; the last norm
 UNIT = 1024 * (1024 + 256 + 256 + 1024) + 3 * 1024 * 2816 + 2 * 1024
 PARAMETERS = 2 * 8192 * 1024 + 4 * UNIT + 1024
+
+trace_sharded = lru_cache(maxsize=None)(sharding.trace_sharded)  # tests share traces
 
 
 def resident(timeline: Timeline, category: str) -> int:

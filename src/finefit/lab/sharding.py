@@ -12,7 +12,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -28,15 +27,16 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
 from finefit.errors import NotModelled
 from finefit.lab.build import DTYPES, build_optimizer, load_model, prepare_model, refuse_untraced
+from finefit.lab.resharded import KINDS, base, with_sharding
 from finefit.lab.sdpa import attention
 from finefit.lab.shim import fake_cuda
 from finefit.lab.step import run, tensors_of
-from finefit.lab.trace import no_collection
+from finefit.lab.trace import no_collection, trace
 from finefit.lab.tracker import Label, Tracker, canonical
 from finefit.memory.timeline import Timeline
 from finefit.step.size import Dims
 from finefit.workload.model import Model
-from finefit.workload.recipe import Recipe, Sharding
+from finefit.workload.recipe import Recipe
 
 
 class _Nothing:
@@ -213,20 +213,25 @@ def shard(module: Any, recipe: Recipe, mesh: DeviceMesh) -> None:
 
 
 def trace_sharded(model: Model, recipe: Recipe, *, arch: str = "sm80") -> Timeline:
-    """Load, first step and steady step of one rank of an FSDP2 run.
+    """Load, first step and steady step of one rank.
 
-    Loading is taken as accelerate does it with ``cpu_ram_efficient_loading``: a rank's own shards alone reach
-    its device.
+    FSDP runs the real FSDP2; loading is taken as accelerate does it with ``cpu_ram_efficient_loading``: a rank's
+    own shards alone reach its device. DDP and ZeRO 1 and 2 are the trace of one GPU with their buffers and states
+    laid over it, marked as assumed (``resharded``).
 
     Raises:
-        NotModelled: the recipe is not sharded by FSDP, offloads, or cannot be traced on one GPU.
+        NotModelled: another sharding, offloading, FSDP of quantised weights, or what one GPU cannot be traced with.
     """
     sharding = recipe.sharding
-    if sharding.kind != "fsdp" or sharding.offload_params or sharding.offload_optimizer or recipe.quant is not None:
+    offloaded = sharding.offload_params or sharding.offload_optimizer
+    if offloaded or sharding.kind not in ("fsdp", *KINDS) or (sharding.kind == "fsdp" and recipe.quant is not None):
         raise NotModelled(
-            f"sharding {sharding.kind!r} of this recipe cannot be traced", fix="use fsdp without offloading"
+            f"sharding {sharding.kind!r} of this recipe cannot be traced",
+            fix=f"use fsdp of 16-bit weights, {', '.join(KINDS)}, without offloading",
         )
-    refuse_untraced(_unsharded(recipe))
+    if sharding.kind in KINDS:
+        return with_sharding(trace(model, base(recipe), arch=arch), recipe)
+    refuse_untraced(base(recipe))
     with (
         warnings.catch_warnings(),
         fake_cuda(attention(arch), arch) as recompute,
@@ -253,7 +258,3 @@ def _record(tracker: ShardedTracker, module: Any, recipe: Recipe) -> Timeline:
         finally:
             tracker.detach()
         return tracker.timeline({**tracker.found, **known}, dims)
-
-
-def _unsharded(recipe: Recipe) -> Recipe:
-    return replace(recipe, sharding=Sharding())
