@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -105,24 +106,50 @@ def _traced(resolved: Resolved, recipe: Recipe, cluster: Cluster | None) -> tupl
     arch = _architecture(cluster)
     try:
         from finefit.lab.compiled import keep
+        from finefit.lab.sharding import trace_sharded
         from finefit.lab.summary import summarise
         from finefit.lab.trace import trace
         from finefit.lab.versions import versions
 
-        timeline = trace(resolved.model, recipe, arch=arch)
-        try:
-            kept = f"stored for finefit memory --exact: {keep(resolved.model, recipe, timeline, arch=arch)}"
-        except NotModelled as error:
-            kept = f"not stored for finefit memory --exact: {error}"
+        with _progress("tracing load and two steps") as show:
+            if recipe.sharding.kind != "none":
+                return summarise(trace_sharded(resolved.model, recipe, arch=arch)), versions(), _ONE_GPU
+            timeline = trace(resolved.model, recipe, arch=arch)
+            show("tracing three smaller points", 0)
+            try:
+                kept = f"stored for finefit memory --exact: {keep(resolved.model, recipe, timeline, arch, show)}"
+            except NotModelled as error:
+                kept = f"not stored for finefit memory --exact: {error}"
         return summarise(timeline), versions(), kept
     except ImportError as error:
         raise NotModelled(f"tracing needs {error.name}", fix="pip install 'finefit[trace]'") from error
+
+
+_ONE_GPU = "not stored for finefit memory --exact, which answers for one GPU"
+
+
+@contextmanager
+def _progress(first: str) -> Iterator[Callable[[str, int], None]]:
+    """A bar on the terminal's error stream; what it yields takes what is done now and how many of four are done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(first, total=4)
+        yield lambda text, points: bar.update(task, description=text, completed=1 + points)
 
 
 def _assumptions(resolved: Resolved, cluster: Cluster | None) -> list[str]:
     found = list(resolved.assumptions)
     if cluster is None:
         found.append(f"no GPU was stated: kernels of {_CAPABILITY[_UNSTATED]} ({_UNSTATED.capitalize()})")
+    kind = resolved.recipe.sharding.kind if resolved.recipe else "none"
+    if kind in ("ddp", "zero1", "zero2"):
+        found.append(f"{kind} is modelled over the trace of one GPU: what it adds is no library code that ran")
+    elif kind == "fsdp":
+        found.append("FSDP2 with a unit a layer, one of the embedding, one of norm and head (accelerate 1.15.0)")
     return found
 
 

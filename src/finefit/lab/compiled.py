@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from finefit.errors import NotModelled
@@ -89,13 +90,13 @@ def _odd(value: int, step: int, direction: int) -> int:
 
 
 def compile_trace(
-    model: Model, recipe: Recipe, *, arch: str = "sm80", progress: Callable[[int, int], None] | None = None
+    model: Model, recipe: Recipe, *, arch: str = "sm80", progress: Callable[[int], None] | None = None
 ) -> CompiledTrace:
     """Trace a recipe at a few points and compile it; evaluation, whose batch is another one, is left out.
 
     Args:
         arch: as for ``trace``.
-        progress: told how many of how many traces are done.
+        progress: told how many of the three traces are done.
 
     Raises:
         NotModelled: the recipe cannot be traced, or its sizes have no formula.
@@ -112,7 +113,7 @@ def compile_trace(
         )
         done += 1
         if progress is not None:
-            progress(done, len(where))
+            progress(done)
         return found
 
     try:
@@ -125,18 +126,26 @@ def compile_trace(
     return CompiledTrace(program, compiled, model.layers, tuple(where), data)
 
 
-def keep(model: Model, recipe: Recipe, traced: Timeline, *, arch: str = "sm80") -> Path:
+def keep(
+    model: Model,
+    recipe: Recipe,
+    traced: Timeline,
+    arch: str = "sm80",
+    progress: Callable[[str, int], None] | None = None,
+) -> Path:
     """Compile a recipe's trace into the user's cache, where ``finefit memory --exact`` finds it; the file's path.
 
     Args:
         traced: the trace of the recipe itself, which the compiled form must equal byte for byte.
+        progress: told what is done now, and how many of the three small traces are.
 
     Raises:
         NotModelled: the recipe has no compiled form, or it does not give the trace's bytes.
     """
     if CAPABILITY[arch] < (8, 0):
         raise NotModelled("traces are stored for GPUs with flash attention", fix="name an Ampere GPU or a later one")
-    found = compile_trace(model, recipe, arch=arch)
+    show = None if progress is None else partial(progress, "tracing three smaller points")
+    found = compile_trace(model, recipe, arch=arch, progress=show)
     dims = Dims(recipe.micro_batch, recipe.seq_len, recipe.lora.rank if recipe.lora else 0)
     mine = found.program.unfold(model.layers)
     if recipe.eval_batch is None and not _same_bytes(mine, traced, dims):
