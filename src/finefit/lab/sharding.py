@@ -241,16 +241,20 @@ def trace_sharded(model: Model, recipe: Recipe, *, arch: str = "sm80") -> Timeli
         warnings.simplefilter("ignore")
         module = prepare_model(load_model(model, recipe), recipe)
         shard(module, recipe, mesh)
-        return _record(ShardedTracker(recompute, arch, recipe.padded), module, recipe)
+        return record(ShardedTracker(recompute, arch, recipe.padded), module, recipe, sharding.ranks)
 
 
-def _record(tracker: ShardedTracker, module: Any, recipe: Recipe) -> Timeline:
+def record(tracker: ShardedTracker, module: Any, recipe: Recipe, ranks: int) -> Timeline:
     """Train a prepared module under the tracker."""
-    dims = Dims(recipe.micro_batch, recipe.seq_len, recipe.lora.rank if recipe.lora else 0, recipe.sharding.ranks)
+    dims = Dims(recipe.micro_batch, recipe.seq_len, recipe.lora.rank if recipe.lora else 0, ranks)
     with tracker, no_collection():
         for tensor, (_, owner) in tensors_of(module):
             tracker.adopt(tensor, owner)
-        optimizer = build_optimizer([p for p in module.parameters() if p.requires_grad], recipe.optimizer)
+        trained = [p for p in module.parameters() if p.requires_grad]
+        optimizer = build_optimizer([p for p in trained if isinstance(p, DTensor)], recipe.optimizer)
+        whole = [p for p in trained if not isinstance(p, DTensor)]
+        if whole:  # of a kind each: one kernel takes distributed tensors or plain ones
+            optimizer.add_param_group({"params": whole})
         tracker.attach(module)
         gc.collect()
         try:
