@@ -99,3 +99,9 @@ def test_recast_brings_embeddings_back_to_16_bits() -> None:
         held = live_at(timeline, len(timeline.events) - 1)
         weights.append(sum(t.size.raw(timeline.dims) for t in held if t.category == "weights"))
     assert weights[0] - weights[1] == 2 * 2 * V * H
+
+
+def test_nothing_is_cast_back_that_was_not_prepared() -> None:
+    """TRL casts what ``prepare_model_for_kbit_training`` made fp32; the recipe's flag alone says nothing."""
+    plain = replace(LORA, quant=Quant("nf4", double=True))
+    assert trace(MODEL, plain) == trace(MODEL, replace(plain, quant=Quant("nf4", double=True, recast=True)))

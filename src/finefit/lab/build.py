@@ -82,7 +82,7 @@ def prepare_model(module: Any, recipe: Recipe) -> Any:
         )
     if recipe.method == "lora":
         module = _adapt(module, recipe)
-    if recipe.quant is not None and recipe.quant.recast:
+    if recipe.quant is not None and recipe.quant.kbit_prepare and recipe.quant.recast:
         _recast(module)
     if checkpointing:
         module.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
