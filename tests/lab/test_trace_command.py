@@ -69,3 +69,13 @@ def test_text_names_the_peak_and_what_was_assumed(capsys: pytest.CaptureFixture[
     for said in ("Peak: ", "Peak of each phase", "Parts at the peak", "cublas_workspace: 32.0 MiB at most", "torch 2."):
         assert said in out
     assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_libraries_of_another_release_are_named() -> None:
+    from finefit import api
+    from finefit.app.trace_command import _warnings
+
+    resolved, _ = api.workload("Qwen/Qwen2.5-0.5B", method="full", seq=128)
+    assert resolved.recipe is not None
+    said = _warnings(resolved, resolved.recipe, {"transformers": "4.48.1", "torch": "2.13.0+cpu"})
+    assert said == [*resolved.warnings, "transformers 4.48.1 ran, and the recipe is for 5.24.0"]

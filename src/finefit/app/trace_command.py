@@ -153,6 +153,16 @@ def _assumptions(resolved: Resolved, cluster: Cluster | None) -> list[str]:
     return found
 
 
+def _warnings(resolved: Resolved, recipe: Recipe, versions: dict[str, str]) -> list[str]:
+    """The resolver's, and libraries other than those whose defaults the recipe took."""
+    others = [
+        f"{name} {versions[name]} ran, and the recipe is for {release}"
+        for name, release in recipe.stack.items()
+        if name in versions and versions[name].partition("+")[0] != release
+    ]
+    return [*resolved.warnings, *others]
+
+
 class _Traced:
     """What ``inputs_of`` asks of an answer."""
 
@@ -186,7 +196,7 @@ def _object(
         "assumed": [asdict(term) for term in summary.assumed],
         "events": summary.events,
         "assumptions": _assumptions(resolved, cluster),
-        "warnings": list(resolved.warnings),
+        "warnings": _warnings(resolved, recipe, versions),
     }
 
 
@@ -236,7 +246,10 @@ def _text(
         for term in summary.assumed
     )
     inputs(resolved.model_text, recipe, None, resolved.sources, page, t)
-    for heading, sentences in (("Assumed", _assumptions(resolved, cluster)), ("Please check", resolved.warnings)):
+    for heading, sentences in (
+        ("Assumed", _assumptions(resolved, cluster)),
+        ("Please check", _warnings(resolved, recipe, versions)),
+    ):
         if sentences:
             page.heading(heading)
             page.bullets(sentences)
