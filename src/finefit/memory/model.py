@@ -284,20 +284,18 @@ class Player:
         sub_group = self.states.sub_group()
         if sub_group is not None:
             self.release(self.alloc(sub_group, "workspace", "fp32_gradients"))
-        temps = []
-        for _, block in self.each_block(enumerate(self.step.blocks)):
+        held: dict[int, list[int]] = {}  # by block, so that the frees of a repeated one fold like its allocations
+        for number, block in self.each_block(enumerate(self.step.blocks)):
+            held[number] = []
             for name in block.params:
                 param = self.step.params[name]
                 size, pair = self.states.step_temporary(param), self.states.loop_temporary(param)
                 if pair is not None:
                     self.release_all([self.alloc(pair, "workspace", "adamw", name) for _ in range(2)])
                 if size is not None:
-                    temps.append(self.alloc(size, "workspace", "foreach", name))
-        by_block = iter(temps)
-        for _, block in self.each_block(enumerate(self.step.blocks)):
-            for name in block.params:
-                if self.states.step_temporary(self.step.params[name]) is not None:
-                    self.release(next(by_block))
+                    held[number].append(self.alloc(size, "workspace", "foreach", name))
+        for number, _ in self.each_block(enumerate(self.step.blocks)):
+            self.release_all(held[number])
 
     def zero_grad(self) -> None:
         for _, block in self.each_block(enumerate(self.step.blocks)):

@@ -8,13 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from finefit.errors import InputError
-from finefit.formats import config, yaml11
+from finefit.formats import config
 from finefit.formats.said import Said
 from finefit.formats.tools import TOOLS
-from finefit.resolve.companions import find
-from finefit.resolve.config import resolve_config
+from finefit.resolve.companions import model_named
+from finefit.resolve.config import overridden, resolve_config
 from finefit.resolve.data import file_lengths
-from finefit.resolve.models import resolve_model
 from finefit.resolve.notes import Notes
 from finefit.resolve.reading_recipe import deepspeed_mapping, recipe_of, refuse
 from finefit.resolve.readings import Reading, cloud, reading_of
@@ -50,8 +49,7 @@ def resolve_any(
         changes = {**_launched(said), **(overrides or {})}
         return resolve_config(path, tool=tool, overrides=changes, data=data, lengths=lengths)
     if overrides:
-        dialect = TOOLS[said.tool].dialect
-        said = said.override({k: _parsed(k, v, dialect) for k, v in overrides.items()}, "--set")
+        said = overridden(said, overrides, TOOLS[said.tool].dialect)
     reading = reading_of(said)
     inner = cloud.command_of(said) if reading.kind == "task" else None
     if inner is not None:  # a rented machine's task: the run is that of the command inside
@@ -98,16 +96,10 @@ def _launched(said: Said) -> dict[str, object]:
     return {"deepspeed": deepspeed_mapping(reading)} if strategy.startswith("zero") else {}
 
 
-def _parsed(key: str, value: object, dialect: yaml11.Dialect) -> object:
-    return yaml11.load_scalar(value, f"--set: {key}", dialect) if isinstance(value, str) else value
-
-
 def _model(reading: Reading, said: Said) -> Model:
     text, where = reading.text("model") or "", reading.where("model")
     if packed_bits(text):
         raise InputError(
             "a checkpoint stored quantised is not modelled yet", where=where, fix="name the 16-bit model and plan QLoRA"
         )
-    is_path = text.startswith((".", "~", "/")) or "\\" in text or text.count("/") > 1
-    local = find(said, text) if is_path else None
-    return resolve_model(str(local or text), where=where)
+    return model_named(said, text, where)

@@ -11,9 +11,11 @@ from finefit.errors import InputError
 from finefit.formats import deepspeed
 from finefit.formats.deepspeed import DeepSpeed
 from finefit.formats.said import Said
+from finefit.resolve.models import resolve_model
 from finefit.resolve.notes import Notes
 from finefit.resolve.settings import Settings
 from finefit.resolve.shown import shown
+from finefit.workload.model import Model
 
 # ds_z3_config.json, zero2.json, zero_stage3_offload: the stage as people name their files
 STAGE = re.compile(r"(?:z|zero|stage)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.I)
@@ -38,6 +40,19 @@ def find(said: Said, name: str) -> Path | None:
         except (OSError, ValueError):
             continue
     return None
+
+
+def model_named(said: Said, text: str, where: str) -> Model:
+    """The model a config names; a path is looked for like the other files the config names.
+
+    Raises:
+        InputError: an empty name, or a file that is no configuration of a model.
+        UnknownModel: neither a path nor a known name.
+        NotModelled: known, but not a decoder modelled yet.
+    """
+    is_path = text.startswith((".", "~", "/")) or "\\" in text or text.count("/") > 1
+    local = find(said, text) if is_path else None
+    return resolve_model(str(local or text), where=where)
 
 
 def deepspeed_of(settings: Settings, notes: Notes) -> DeepSpeed | None:

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 from finefit.errors import NotModelled
 from finefit.formats import llamafactory, yaml11
-from finefit.resolve.companions import find
+from finefit.formats.said import Said
+from finefit.resolve.companions import model_named
 from finefit.resolve.data import config_lengths, file_lengths
-from finefit.resolve.models import resolve_model
 from finefit.resolve.notes import Notes
 from finefit.resolve.recipe import recipe_of
 from finefit.resolve.resolved import Resolved
@@ -45,7 +45,7 @@ def resolve_config(
     """
     said = llamafactory.read(path, tool)
     if overrides:
-        said = said.override({key: _parsed(key, value) for key, value in overrides.items()}, "--set")
+        said = overridden(said, overrides, yaml11.Dialect.OMEGACONF)
     settings, notes = Settings(said), Notes()
     for sentence in (*said.warnings, *settings.unknown_keys()):
         notes.warn(sentence)
@@ -74,17 +74,18 @@ def resolve_config(
     )
 
 
-def _parsed(key: str, value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    return yaml11.load_scalar(value, f"--set: {key}", yaml11.Dialect.OMEGACONF)
+def overridden(said: Said, overrides: Mapping[str, object], dialect: yaml11.Dialect) -> Said:
+    """The config with other values for some of its keys; a text is read as the tool reads YAML."""
+
+    def parsed(key: str, value: object) -> object:
+        return yaml11.load_scalar(value, f"--set: {key}", dialect) if isinstance(value, str) else value
+
+    return said.override({key: parsed(key, value) for key, value in overrides.items()}, "--set")
 
 
 def _model(settings: Settings, text: str) -> Model:
     where = settings.where("model_name_or_path")
-    is_path = text.startswith((".", "~", "/")) or "\\" in text or text.count("/") > 1
-    local = find(settings.said, text) if is_path else None
-    model = resolve_model(str(local or text), where=where)
+    model = model_named(settings.said, text, where)
     if model.checkpoint_quant:
         raise NotModelled(
             f"a checkpoint stored quantised ({model.checkpoint_quant}) is not modelled yet",
