@@ -311,6 +311,7 @@ def variants(model: Model) -> Iterator[Row]:
         "lora/flash2": replace(lora, attention="flash2"),
         "lora/chunked": replace(lora, loss="chunked"),
         "full/outputs": replace(full, keeps_outputs=True),
+        "full/cache": replace(full, returns_cache=True),
         "full/accumulate": replace(full, grad_accum=4),
         "full/fp32": fp32,
         "full/amp": amp,

@@ -105,6 +105,7 @@ def question(row: Mapping[str, str]) -> Question:
         attention=_attention(row, model, assumed),
         loss=_loss(row, weights),
         keeps_outputs=stack.keeps_outputs,
+        returns_cache=stack.returns_cache,
         fused_kernels="liger" in row.get("memory_options", "").lower(),
         sharding=sharding,
         stack=MappingProxyType(

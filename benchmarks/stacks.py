@@ -29,6 +29,7 @@ class Stack:
         transformers, torch: release as (major, minor).
         reentrant: its gradient checkpointing is the reentrant kind.
         keeps_outputs: its loop holds the logits while it runs backward.
+        returns_cache: it leaves config.use_cache as it is, true.
         passes_mask: it hands the padding mask to the model.
         trl: TRL's SFTTrainer makes the PEFT model.
         kbit_prepare: QLoRA goes through peft.prepare_model_for_kbit_training.
@@ -40,6 +41,7 @@ class Stack:
     torch: tuple[int, int]
     reentrant: bool
     keeps_outputs: bool
+    returns_cache: bool
     passes_mask: bool
     trl: bool
     kbit_prepare: bool
@@ -66,6 +68,7 @@ def stack_of(row: Mapping[str, str], assumed: list[str]) -> Stack:
         torch=torch,
         reentrant=False,
         keeps_outputs=True,
+        returns_cache=False,
         passes_mask=True,
         kbit_prepare=True,
         adapters_fp32=True,
@@ -84,6 +87,8 @@ def stack_of(row: Mapping[str, str], assumed: list[str]) -> Stack:
             trl=bool(re.search(r"\bTRL\b", name)),
             reentrant=transformers < (5, 0),
             keeps_outputs=False,
+            # ms-swift, LLaMA-Factory, axolotl and unsloth set use_cache false themselves
+            returns_cache=transformers < (5, 0) and bool(re.search(r"HF Trainer|\bTRL\b", name)),
         )
     if not re.search(r"PEFT|PyTorch", name, re.I):
         assumed.append(f"framework {name!r} taken as a plain PyTorch loop over Transformers code")

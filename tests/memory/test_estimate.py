@@ -71,6 +71,7 @@ recipes = st.builds(
     attention=st.sampled_from(["eager", "sdpa", "flash2"]),
     loss=st.sampled_from(["full", "fused_linear", "chunked"]),
     keeps_outputs=st.booleans(),
+    returns_cache=st.booleans(),
     sharding=st.builds(
         Sharding, st.sampled_from(["none", "ddp", "zero1", "zero2", "zero3", "fsdp"]), st.integers(1, 8)
     ),

@@ -134,7 +134,7 @@ def run(
             first = len(tracker)
             batch = _batch(recipe.micro_batch, recipe.seq_len, device)
             known.update(dict.fromkeys(range(first, len(tracker)), ("buffers", "")))
-            outputs = module(**batch, **fused, use_cache=False)
+            outputs = module(**batch, **fused, use_cache=recipe.returns_cache)
             logits = None if fused else tracker.block_of(outputs.logits)
             if logits is not None:
                 known[logits] = ("logits", "lm_head")
@@ -170,7 +170,7 @@ def evaluate(module: Any, recipe: Recipe, rows: int, fused: dict[str, bool], dev
     module.eval()
     batch = _batch(rows, recipe.seq_len, device)
     with torch.no_grad():
-        outputs = module(**batch, **fused, use_cache=False)
+        outputs = module(**batch, **fused, use_cache=recipe.returns_cache)
         loss = _loss(outputs, recipe).detach().mean().repeat(rows)
     del outputs, batch, loss
     module.train()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from finefit.memory.beside import COMPARE, Beside
 from finefit.memory.sharding import Sharding
 from finefit.memory.states import States
 from finefit.memory.timeline import Fold, Mark, Tensor, Timeline
@@ -20,13 +21,15 @@ from finefit.workload.recipe import Recipe
 class Player:
     """Plays a step; ``play`` returns the Timeline."""
 
-    def __init__(self, step: Step, recipe: Recipe) -> None:
+    def __init__(self, step: Step, recipe: Recipe, trained: Player | None = None) -> None:
+        """``trained``: the player of the model beside which this one lies, whose list it writes into."""
         self.step, self.recipe = step, recipe
-        self.tensors: list[Tensor] = []
-        self.events: list[int] = []
-        self.marks: list[Mark] = []
-        self.folds: list[Fold] = []
-        self.refs: list[int] = []
+        self.tensors: list[Tensor] = trained.tensors if trained else []
+        self.events: list[int] = trained.events if trained else []
+        self.marks: list[Mark] = trained.marks if trained else []
+        self.folds: list[Fold] = trained.folds if trained else []
+        self.refs: list[int] = trained.refs if trained else []
+        self.beside = Beside(self)
         self.phase = "load"
         self.layer: int | None = None
         self.states = States(self.step, self.recipe)
@@ -39,16 +42,18 @@ class Player:
         self.pending: dict[str, tuple[int, str]] = {}  # gradient of a tied weight waiting for its second use
         self.category: dict[int, str] = {}
         self.uses: dict[str, int] = {}
+        copies: dict[int, int] = {}  # value -> blocks that its own stands for
         for block in self.step.blocks:
             for item in block.program:
                 if isinstance(item, Op):
                     for value in item.outs:
                         self.category[value] = item.category
+                        copies[value] = block.repeat
                     for name in item.params:
                         self.uses[name] = self.uses.get(name, 0) + 1
         dropped = {item.value for b in self.step.blocks for item in b.program if isinstance(item, Drop)}
         self.sharding = Sharding(self)
-        self.undropped = [value for value in self.category if value not in dropped]
+        self.undropped = [(value, copies[value]) for value in self.category if value not in dropped]
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -90,10 +95,7 @@ class Player:
             self.kept[number, -1] = [self.hold(self.where[value]) for value in block.entries]
         for position, item in enumerate(block.program):
             if isinstance(item, Drop):
-                start = len(self.events)
-                self.drop(item.value)
-                if item.owner is not None and self.step.blocks[item.owner].repeat > 1:
-                    self.folds.append(Fold(start, len(self.events), self.step.blocks[item.owner].repeat))
+                self.drop_folded(item)
             else:
                 self.run(item)
                 if saving:
@@ -116,6 +118,21 @@ class Player:
 
     def drop(self, value: int) -> None:
         self.release(self.where[value])
+
+    def drop_folded(self, item: Drop) -> None:
+        """A drop of a value that each of the blocks that its own stands for has made."""
+        self.drop_times(item.value, 1 if item.owner is None else self.step.blocks[item.owner].repeat)
+
+    def drop_times(self, value: int, copies: int) -> None:
+        start = len(self.events)
+        self.drop(value)
+        if copies > 1:
+            self.folds.append(Fold(start, len(self.events), copies))
+
+    def drop_rest(self) -> None:
+        """What no operation lets go: a training loop's own references."""
+        for value, copies in self.undropped:
+            self.drop_times(value, copies)
 
     # -- backward ----------------------------------------------------------------------------------
 
@@ -250,8 +267,10 @@ class Player:
                 pool = self.states.weights_pool
                 self.alloc(self.states.weight(param), param.category, "parameter", name, pool=pool)
         self.sharding.load()
+        self.beside.load()
 
     def allocate_states(self) -> None:
+        self.beside.allocate_states()
         for _, block in self.each_block(enumerate(self.step.blocks)):
             for name in block.params:
                 for suffix, size, pool in self.states.optimizer(self.step.params[name]):
@@ -259,8 +278,12 @@ class Player:
 
     def micro_batch(self, step: int) -> None:
         blocks = list(enumerate(self.step.blocks))
+        waiting = self.beside.waiting(step)
         phase = ""
         for number, block in self.each_block(blocks):
+            if block.name == COMPARE:
+                self.beside.compare(step)
+                phase = ""
             if block.phase != phase:
                 phase = block.phase
                 self.enter(phase, step)
@@ -276,8 +299,18 @@ class Player:
             self.backward(number, block)
             self.sharding.after_backward(number)
         self.sharding.after_backward_pass()
-        for value in self.undropped:
-            self.drop(value)
+        self.drop_rest()
+        self.beside.give_back(waiting)
+
+    def infer(self, phase: str, step: int) -> None:
+        """A forward pass that keeps nothing for a backward: all parameters of this step are frozen."""
+        self.enter(phase, step)
+        for number, block in self.each_block(enumerate(self.step.blocks)):
+            self.sharding.before_forward(number)
+            self.forward(number, block)
+            self.sharding.after_forward(number)
+        self.sharding.reshard_all()
+        self.drop_rest()
 
     def optimizer_step(self, step: int) -> None:
         self.enter("optimizer", step)
@@ -315,6 +348,7 @@ class Player:
         for step in (1, 2) if first_step else (2,):
             if step == 2 and not first_step:
                 self.allocate_states()
+            self.beside.generate(step)
             for _ in range(micro_batches):
                 self.micro_batch(step)
             if step == 1:

@@ -121,6 +121,7 @@ FIELDS = {
     "attention": N_("attention"),
     "loss": N_("loss"),
     "keeps_outputs": N_("outputs kept through backward"),
+    "returns_cache": N_("keys and values returned in training"),
     "fused_kernels": N_("fused kernels"),
     "compiled": N_("compiled"),
     "padded": N_("padded rows"),

@@ -215,6 +215,8 @@ class _Builder:
             self.head(hidden)
             del hidden
             self.net.weight_casts.clear()
+            if not self.recipe.keeps_outputs:
+                self.net.cached.clear()
         return tape.finish()
 
 

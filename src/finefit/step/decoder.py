@@ -16,6 +16,7 @@ from finefit.step.experts import MIXTURES, Mixture
 from finefit.step.linear import Linears
 from finefit.step.net import Net
 from finefit.step.tape import Ref
+from finefit.step.versions import caches, copies_into_cache
 from finefit.workload.dtypes import DType
 from finefit.workload.families import Layout
 
@@ -47,6 +48,10 @@ class Decoder:
     def __init__(self, net: Net, linears: Linears, names: Layout) -> None:
         self.net, self.linears, self.names = net, linears, names
         self.gemma = net.model.family.startswith("gemma")
+        recipe = net.recipe
+        self._caches = recipe.returns_cache and caches(
+            net.model.family, recipe.stack.get("transformers"), recipe.checkpointing == "full"
+        )
         experts = net.model.experts
         self.mixture = Mixture(net, linears, names, experts, self.activation) if experts is not None else None
 
@@ -117,6 +122,10 @@ class Decoder:
                 key = self.norm(key, names.k_norm, width=width)
             if at.cos is not None and at.sin is not None:
                 query, key = self._rope(query, key, at.cos, at.sin)
+            if self._caches:
+                if copies_into_cache(net.recipe.stack.get("transformers")):
+                    key, value = net.contiguous(key), net.contiguous(value)
+                net.cache(key, value)
             out = self._kernel(query, key, value, at.mask)
             del query, key, value
             if kernels.head_major(net) and attention_in_use(net) != "eager":

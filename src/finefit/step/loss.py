@@ -26,10 +26,12 @@ def causal_lm_loss(net: Net, logits: Ref, code: LossCode) -> Ref:
     if code.shift_copy:
         # logits[..., :-1, :].contiguous(); the backward of the slice writes into zeros of full size
         source = tape.op("contiguous", [logits], vocab, logits.dtype, category="logits")
-    if net.autocast is not None:
-        source = net.cast(source, DType.FP32)  # log_softmax is on autocast's fp32 list
+    # cross_entropy names its input's dtype to log_softmax, so that autocast casts the result, for nll_loss, instead
+    # (torch 2.13.0 LossNLL.cpp cross_entropy_loss_prob, autocast_mode.h fp32_set_opt_dtype)
     logprobs = tape.op("log_softmax", [source], vocab, source.dtype, save_out=True, category="logits")
     del source
+    if net.autocast is not None:
+        logprobs = net.cast(logprobs, DType.FP32)
     return tape.op("nll_loss", [logprobs], 1, logprobs.dtype, symbols=(), saves=[logprobs, shifted], category="logits")
 
 

@@ -30,6 +30,13 @@ class Net:
         self.tape, self.model, self.recipe = tape, model, recipe
         self.autocast = recipe.autocast
         self.weight_casts: dict[str, Ref] = {}  # autocast's cache: lives until the context exits
+        self.cached: list[Ref] = []  # keys and values that the model returns, with the storage they are views of
+
+    def cache(self, *tensors: Ref) -> None:
+        """The model's outputs hold these."""
+        for x in tensors:
+            self.tape.keep_beyond_block(x)
+            self.cached.append(x)
 
     # -- element-wise ------------------------------------------------------------------------------
 

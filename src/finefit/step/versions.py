@@ -49,6 +49,20 @@ def loss_code(family: str, transformers: str | None) -> LossCode:
     return LossCode(model_upcasts=True, upcast=False, shift_copy=True)
 
 
+def caches(family: str, transformers: str | None, checkpointed: bool) -> bool:
+    """A training forward that is asked for keys and values returns them.
+
+    Layers that are checkpointed return none, but for GPT-BigCode's before 4.53.
+    """
+    before = transformers is not None and version_tuple(transformers) < (4, 53)
+    return not checkpointed or (family == "gpt_bigcode" and before)
+
+
+def copies_into_cache(transformers: str | None) -> bool:
+    """The cache appends keys and values to empty tensors; before 4.56 it held them as they came."""
+    return transformers is None or version_tuple(transformers) >= (4, 56)
+
+
 def hands_over_groups(transformers: str | None) -> bool:
     """SDPA is given grouped key and value heads as they are; before 4.54 they were expanded always."""
     return transformers is None or version_tuple(transformers) >= (4, 54)

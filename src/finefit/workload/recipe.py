@@ -82,6 +82,8 @@ class Recipe:
         attention: "eager" | "sdpa" | "flash2".
         loss: "full" (logits in fp32) | "fused_linear" (Liger) | "chunked" (TRL tiles).
         keeps_outputs: the training loop holds the model's outputs through backward.
+        returns_cache: the forward is asked for keys and values, as config.use_cache does unless a tool turns
+            it off; transformers' Trainer turns it off from 5.0 on (``TrainingArguments.use_cache``).
         stack: library versions the step follows, {"transformers": "5.24.0"}.
     """
 
@@ -103,6 +105,7 @@ class Recipe:
     attention: str = "sdpa"
     loss: str = "full"
     keeps_outputs: bool = False
+    returns_cache: bool = False
     fused_kernels: bool = False  # Liger RMSNorm/SwiGLU/RoPE in place of the eager modules
     compiled: bool = False
     sharding: Sharding = field(default_factory=Sharding)
