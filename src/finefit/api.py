@@ -74,6 +74,7 @@ def memory(
     gpu: str | None = None,
     as_of: str | dt.date | None = None,
     exact: bool = False,
+    explain: bool = False,
     **flags: Unpack[Flags],
 ) -> MemoryAnswer | MethodTable:
     """What one GPU needs to train ``model``; the table of methods where the method or the length is left out.
@@ -83,6 +84,7 @@ def memory(
         gpu: "RTX 4090", "2x H100"; without it the memory alone is answered.
         as_of: the day of the answer, today if left out.
         exact: answer from a stored trace of the real library code where there is one.
+        explain: with the formulas behind the peak, which are the model's and not a trace's.
         flags: as ``Flags``.
 
     Raises:
@@ -96,7 +98,9 @@ def memory(
     resolved = _with_doubts(resolved, cluster)
     from finefit.planner.memory_answer import memory_answer
 
-    return memory_answer(resolved, cluster, day, exact=exact)
+    if exact and explain:
+        raise InputError("--explain shows the model's formulas, which a trace does not have", fix="leave out --exact")
+    return memory_answer(resolved, cluster, day, exact=exact, explained=explain)
 
 
 def plan(

@@ -81,6 +81,7 @@ def parser() -> ArgumentParser:
     memory.add_argument(
         "--exact", action="store_true", help="bytes of a stored trace of the real code, if there is one"
     )
+    memory.add_argument("--explain", action="store_true", help="the formula of every part, with its numbers and source")
     options.add(memory, options.RECIPE, "the recipe")
 
     trace_command.add(command)
@@ -154,7 +155,8 @@ def _memory(stated: Namespace) -> int:
     from finefit import api
 
     recipe = {name: getattr(stated, name) for name in options.RECIPE}
-    return _show(api.memory(stated.model, gpu=stated.gpu, as_of=stated.as_of, exact=stated.exact, **recipe), stated)
+    modes = {"exact": stated.exact, "explain": stated.explain}
+    return _show(api.memory(stated.model, gpu=stated.gpu, as_of=stated.as_of, **modes, **recipe), stated)
 
 
 def _models(stated: Namespace) -> int:

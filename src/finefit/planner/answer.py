@@ -9,13 +9,16 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from finefit.memory.peak import Peak
 from finefit.workload.cluster import Cluster
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
 from finefit.workload.sourced import Source
+
+if TYPE_CHECKING:
+    from finefit.planner.explain import Explanation
 
 
 class Fits(StrEnum):
@@ -60,6 +63,7 @@ class MemoryAnswer:
         context: bytes outside the allocator that ``peak.device`` includes.
         fits, margin: against the stated GPUs; unknown and None without.
         exact: whether a stored trace of the real code was used; None where none was asked for.
+        explanation: the formulas behind the allocated peak, where they were asked for.
     """
 
     model: Model
@@ -77,6 +81,7 @@ class MemoryAnswer:
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     exact: bool | None = None
+    explanation: Explanation | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON contract object."""

@@ -36,6 +36,7 @@ def memory_object(answer: MemoryAnswer) -> dict[str, Any]:
         "fits_as_configured": answer.fits.value,
         "margin": _margin(answer.margin),
         "exact": answer.exact,
+        "explain": None if answer.explanation is None else answer.explanation.to_list(),
         "assumptions": list(answer.assumptions),
         "warnings": list(answer.warnings),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from finefit.catalog.revision import catalog_revision
 from finefit.memory import store
@@ -15,12 +16,19 @@ from finefit.planner.mixtures import mixture_assumptions, mixture_warnings
 from finefit.resolve.resolved import Resolved
 from finefit.workload.cluster import Cluster
 
+if TYPE_CHECKING:
+    from finefit.planner.explain import Explanation
+    from finefit.workload import Model, Recipe
 
-def memory_answer(resolved: Resolved, cluster: Cluster | None, as_of: dt.date, *, exact: bool = False) -> MemoryAnswer:
+
+def memory_answer(
+    resolved: Resolved, cluster: Cluster | None, as_of: dt.date, *, exact: bool = False, explained: bool = False
+) -> MemoryAnswer:
     """Memory of a complete workload: allocated, reserved and device bytes, and whether the GPUs hold it.
 
     The least capacity that survives (``required``) is searched for in plans only. ``exact`` answers from a stored
-    trace of the libraries' own code where there is one, and says so either way.
+    trace of the libraries' own code where there is one, and says so either way. ``explained``: with the formulas
+    behind the allocated peak, which are the model's.
 
     Raises:
         InputError: the recipe is incomplete.
@@ -64,7 +72,14 @@ def memory_answer(resolved: Resolved, cluster: Cluster | None, as_of: dt.date, *
             *([_MISSING] if exact and trace is None else ()),
         ),
         exact=trace is not None if exact else None,
+        explanation=_explanation(work.model, work.recipe, arch) if explained else None,
     )
+
+
+def _explanation(model: Model, recipe: Recipe, arch: str | None) -> Explanation:
+    from finefit.planner.explain import explain
+
+    return explain(model, recipe, arch)
 
 
 _MISSING = (

@@ -38,6 +38,10 @@ def memory(answer: MemoryAnswer, page: Page, t: Translator) -> None:
         fits = t(text.FITS[answer.fits]).capitalize()
         page.line(t("{fits}: each GPU needs {need} and has {usable}.", fits=fits, **said), style=STYLES[answer.fits])
     peak(answer.peak, answer.context, page, t)
+    if answer.explanation is not None:
+        from finefit.report.explain_text import explanation
+
+        explanation(answer.explanation, page, t)
     inputs(answer.model_text, answer.recipe, None, answer.sources, page, t)
 
 

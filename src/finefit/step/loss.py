@@ -21,7 +21,7 @@ def causal_lm_loss(net: Net, logits: Ref, code: LossCode) -> Ref:
     padded = tape.leaf(1, DType.INT64, name="pad")
     shifted = tape.leaf(1, DType.INT64, name="contiguous")
     del padded
-    logits = net.cast(logits, DType.FP32) if code.upcast else logits
+    logits = net.cast(logits, DType.FP32, category="logits") if code.upcast else logits
     source = net.alias(logits)
     if code.shift_copy:
         # logits[..., :-1, :].contiguous(); the backward of the slice writes into zeros of full size
@@ -31,7 +31,7 @@ def causal_lm_loss(net: Net, logits: Ref, code: LossCode) -> Ref:
     logprobs = tape.op("log_softmax", [source], vocab, source.dtype, save_out=True, category="logits")
     del source
     if net.autocast is not None:
-        logprobs = net.cast(logprobs, DType.FP32)
+        logprobs = net.cast(logprobs, DType.FP32, category="logits")
     return tape.op("nll_loss", [logprobs], 1, logprobs.dtype, symbols=(), saves=[logprobs, shifted], category="logits")
 
 
@@ -47,10 +47,10 @@ def full_loss(net: Net, hidden: Ref, head: str, bias: str | None) -> tuple[Ref, 
         logits = tape.op("tanh", [logits], logits.numel, logits.dtype, save_out=True, category="logits")
         logits = net.scale(logits)
     if code.model_upcasts:
-        logits = net.cast(logits, DType.FP32)
+        logits = net.cast(logits, DType.FP32, category="logits")
     loss = causal_lm_loss(net, net.alias(logits), code)
     if net.autocast is not None:  # accelerate's convert_outputs_to_fp32 wraps the model's forward
-        logits = net.cast(logits, DType.FP32)
+        logits = net.cast(logits, DType.FP32, category="logits")
     return loss, logits
 
 

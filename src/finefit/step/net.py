@@ -44,11 +44,11 @@ class Net:
         """Another reference to the same tensor: a view, or a no-op."""
         return Ref(self.tape, x.value, x.numel, x.symbols, x.dtype)
 
-    def cast(self, x: Ref, dtype: DType) -> Ref:
+    def cast(self, x: Ref, dtype: DType, *, category: str = "activations") -> Ref:
         """``x.to(dtype)``: nothing where the dtype is right already."""
         if x.dtype == dtype:
             return self.alias(x)
-        return self.tape.op("to", [x], x.numel, dtype, symbols=x.symbols)
+        return self.tape.op("to", [x], x.numel, dtype, symbols=x.symbols, category=category)
 
     def add(self, a: Ref, b: Ref) -> Ref:
         """``a + b`` of equal shapes: the gradient is handed on, nothing is saved."""
