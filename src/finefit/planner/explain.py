@@ -106,6 +106,6 @@ def _weights(recipe: Recipe) -> Message:
         return message("bitsandbytes 0.50.2: 1 byte a weight, one fp32 constant a row; others as they lie")
     if quant.double:
         return message(
-            "bitsandbytes 0.50.2: half a byte a weight, 1 B for each 64, 4 B for each 16,384 weights; others as they lie"
+            "bitsandbytes 0.50.2: 0.5 B a weight, 1 B for each 64, 4 B for each 16,384 weights; others as they lie"
         )
     return message("bitsandbytes 0.50.2: half a byte a weight, 4 bytes for each 64 weights; others as they lie")
