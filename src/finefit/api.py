@@ -26,6 +26,7 @@ from finefit.resolve.notes import Notes
 from finefit.resolve.resolved import Resolved
 
 if TYPE_CHECKING:
+    from finefit.planner.reconcile import Reconciled
     from finefit.planner.plan import LargestModels, MethodTable, Plan
     from finefit.workload.cluster import Cluster
     from finefit.workload.lengths import Lengths
@@ -183,6 +184,32 @@ def workload(
         resolved = _from_flags(str(source), overrides, data, flags)
     resolved.workload(cluster)  # says what is missing
     return _with_warnings(resolved, notes), cluster
+
+
+def reconcile(
+    source: str | Path,
+    other: str,
+    *,
+    gpu: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+    as_of: str | dt.date | None = None,
+    **question: Unpack[Question],
+) -> Reconciled:
+    """Which term another figure for the memory of one GPU leaves out, with the arithmetic.
+
+    Args:
+        other: "60GB" or "55.9GiB".
+        source, gpu, overrides, question: as ``plan`` takes them.
+
+    Raises:
+        InputError, UnknownModel, UnknownGpu, NotModelled: what, where and how to fix it.
+    """
+    from finefit.planner import reconcile as planner
+    from finefit.units import parse_bytes
+
+    sizes = parse_bytes(other, where="--other")
+    resolved, cluster = workload(source, gpu=gpu, overrides=overrides, **question)
+    return planner.reconcile(resolved, cluster, sizes, day_of(as_of))
 
 
 def known_gpus() -> list[tuple[str, int, str]]:

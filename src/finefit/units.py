@@ -18,6 +18,24 @@ _MONEY = re.compile(r"^\s*([A-Za-z¥$￥]*)\s*(\d[\d,]*(?:\.\d+)?)\s*([A-Za-z¥$
 _CURRENCY = {"USD": "USD", "$": "USD", "US$": "USD", "CNY": "CNY", "RMB": "CNY", "¥": "CNY", "￥": "CNY", "元": "CNY"}
 
 
+_BYTES = re.compile(r"^\s*(\d[\d,]*(?:\.\d+)?)\s*([KMGT]i?B)\s*$", re.I)
+_SCALE = {"K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def parse_bytes(text: str, *, where: str) -> tuple[int, int]:
+    """Bytes of "60GB" or "55.9 GiB", and those of the other reading: powers of 1,000 for 1,024 or the reverse.
+
+    Raises:
+        InputError: no number with a unit; "60G" is refused, since its unit would be a guess.
+    """
+    match = _BYTES.match(text)
+    if not match or float(match[1].replace(",", "")) <= 0:
+        raise InputError(f"{text[:40]!r} is not a number of bytes", where=where, fix="write 60GB or 55.9GiB")
+    power, value = _SCALE[match[2][0].upper()], Decimal(match[1].replace(",", ""))
+    decimal, binary = int(value * 1000**power), int(value * 1024**power)
+    return (binary, decimal) if len(match[2]) == 3 else (decimal, binary)
+
+
 def gib(n: int | float) -> float:
     """Bytes as GiB (2**30 bytes)."""
     return n / GIB

@@ -19,7 +19,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
 from finefit import __version__
-from finefit.app import cost_command, gpus_command, history_commands, offers_command, options, trace_command
+from finefit.app import (
+    cost_command,
+    gpus_command,
+    history_commands,
+    offers_command,
+    options,
+    reconcile_command,
+    trace_command,
+)
 from finefit.errors import FinefitError, InputError
 
 if TYPE_CHECKING:
@@ -84,6 +92,7 @@ def parser() -> ArgumentParser:
     memory.add_argument("--explain", action="store_true", help="the formula of every part, with its numbers and source")
     options.add(memory, options.RECIPE, "the recipe")
 
+    reconcile_command.add(command)
     trace_command.add(command)
 
     cost_command.add(command)
