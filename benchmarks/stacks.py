@@ -78,8 +78,8 @@ def stack_of(row: Mapping[str, str], assumed: list[str]) -> Stack:
         keeps = dated is not None and dated < (2024, 7)
         return replace(plain, keeps_outputs=keeps, passes_mask=False, kbit_prepare=False, adapters_fp32=False)
     if re.search(r"torchtitan", name, re.I):
-        # pytorch/torchtitan train.py: `del pred` before backward, packed rows without a mask.
-        return replace(plain, keeps_outputs=False, passes_mask=False)
+        # pytorch/torchtitan train.py: `del pred` before backward since June 2024 (#391), packed rows without a mask.
+        return replace(plain, keeps_outputs=dated is not None and dated < (2024, 6), passes_mask=False)
     if trainer:
         return replace(
             plain,
