@@ -354,6 +354,39 @@ def lengths(model: Model) -> Iterator[Row]:
                 yield Row(_name(model.name, method, mode, f"b{b}s{s}"), model, recipe)
 
 
+# Optimizers besides AdamW and SGD: of torch, transformers and bitsandbytes, then those whose packages tracing needs
+# (galore-torch, apollo-torch, lomo-optim, schedulefree, came-pytorch, adam-mini, grokadamw). A few tokens, so that the
+# optimizer makes the peak.
+_OPTIMIZERS = (
+    Optimizer("adagrad", "foreach"),
+    Optimizer("rmsprop", "foreach"),
+    Optimizer("adafactor", "loop"),
+    Optimizer("adamw_32bit", "loop"),
+    Optimizer("lion_8bit", "loop", DType.UINT8),
+    Optimizer("ademamix_8bit", "loop", DType.UINT8),
+    Optimizer("galore_adamw", "loop", rank=128),
+    Optimizer("galore_adafactor", "loop", rank=128),
+    Optimizer("galore_adamw", "loop", rank=128, in_backward=True),
+    Optimizer("apollo_adamw", "loop", rank=128),
+    Optimizer("lomo", "loop", in_backward=True),
+    Optimizer("adalomo", "loop", in_backward=True),
+    Optimizer("schedule_free_adamw", "foreach"),
+    Optimizer("came", "loop"),
+    Optimizer("adam_mini", "loop"),
+    Optimizer("grokadamw", "loop"),
+)
+
+
+def optimizers(model: Model) -> Iterator[Row]:
+    """Full fine-tuning with each optimizer, in bf16 and fp32."""
+    for one in _OPTIMIZERS:
+        optimizer = replace(one, targets=linear_modules(model)) if one.rank else one
+        name = f"{one.name}{'/layerwise' if one.rank and one.in_backward else ''}"
+        recipe = replace(_methods(model)["full"], optimizer=optimizer, micro_batch=1, seq_len=64)
+        for dtype in (DType.BF16, DType.FP32):
+            yield Row(_name(model.name, "full", name, dtype), model, replace(recipe, weight_dtype=dtype))
+
+
 def rows(quick: bool) -> list[Row]:
     """The matrix. Quick: every architecture once a method, variants and lengths on one."""
     out: list[Row] = []
@@ -365,4 +398,6 @@ def rows(quick: bool) -> list[Row]:
         if not quick or model.name == "llama-8b":
             out += variants(model)
             out += lengths(model)
+        if model.name == "llama-8b":
+            out += optimizers(model)
     return out

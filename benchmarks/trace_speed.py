@@ -119,7 +119,8 @@ def measure_peer(row: Row) -> dict[str, Any]:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    from finefit.lab.build import build_optimizer, load_model, prepare_model
+    from finefit.lab.build import load_model, prepare_model
+    from finefit.lab.optimizers import build_optimizer
     from finefit.lab.sdpa import attention
     from finefit.lab.shim import fake_cuda
 
@@ -129,7 +130,9 @@ def measure_peer(row: Row) -> dict[str, Any]:
         unpacked = patch.object(masks, "find_packed_sequence_indices", lambda position_ids: None)
         with unpacked, fake_cuda(attention("sm80"), "sm80"), FakeTensorMode(allow_non_fake_inputs=False):
             module = prepare_model(load_model(model, recipe), recipe)
-            optimizer = build_optimizer([p for p in module.parameters() if p.requires_grad], recipe.optimizer)
+            optimizer = build_optimizer(
+                [(n, p) for n, p in module.named_parameters() if p.requires_grad], recipe.optimizer
+            )
             peer = MemTracker()
             peer.track_external(module, optimizer)
             with peer:

@@ -163,10 +163,10 @@ def test_every_real_config_gives_a_plan_or_one_sentence(tmp_path: Path, capsys: 
             refused[file.name] = (copy, str(error))
     assert len(planned) >= 8 and all(nbytes > 2**30 for _, nbytes in planned.values())
     assert all("\n" not in sentence and " — " in sentence for _, sentence in refused.values())
-    galore, sentence = refused["examples__extras__galore__llama3_full_sft.yaml"]
-    assert "GaLore" in sentence
+    eight, sentence = refused["examples__extras__fp8__llama3_fp8_fsdp_sft.yaml"]
+    assert "fp8" in sentence
     assert "dpo" in refused["examples__train_lora__qwen3_lora_dpo.yaml"][1]
-    assert run("plan", str(galore)) == 2 and "GaLore" in capsys.readouterr().err
+    assert run("plan", str(eight)) == 2 and "fp8" in capsys.readouterr().err
     assert run("plan", str(planned["examples__train_lora__qwen3_lora_sft.yaml"][0]), "--gpu", "RTX 4090", "--json") == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "single_card_ok"
 

@@ -15,7 +15,8 @@ pytest.importorskip("transformers", reason="needs the trace extra")
 pytest.importorskip("peft", reason="needs the trace extra")
 
 from finefit.lab import kernels  # noqa: E402
-from finefit.lab.build import build_optimizer, load_model, prepare_model  # noqa: E402
+from finefit.lab.build import load_model, prepare_model  # noqa: E402
+from finefit.lab.optimizers import build_optimizer  # noqa: E402
 from finefit.lab.step import STEPS, run  # noqa: E402
 from finefit.lab.trace import trace  # noqa: E402
 
@@ -61,7 +62,7 @@ def measured(model: Model, recipe: Recipe) -> int:
     """Bytes the real last step adds at its peak to what lives when it starts."""
     torch.manual_seed(0)
     module = prepare_model(load_model(model, recipe, "cpu"), recipe)
-    optimizer = build_optimizer([p for p in module.parameters() if p.requires_grad], recipe.optimizer)
+    optimizer = build_optimizer([(n, p) for n, p in module.named_parameters() if p.requires_grad], recipe.optimizer)
     recorder = _Profiled()
     run(recorder, module, optimizer, recipe, "cpu")  # type: ignore[arg-type]
     recorder.profile.stop()

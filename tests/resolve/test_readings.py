@@ -326,8 +326,7 @@ def test_overrides_are_the_tools_own_keys(tmp_path):
     [
         ("a.yaml", AXOLOTL + "rl: dpo\n", "training by dpo"),
         ("a.yaml", AXOLOTL + "fp8: true\n", "fp8"),
-        ("a.yaml", AXOLOTL + "optimizer: muon\n", "muon"),
-        ("a.sh", SWIFT + "--use_galore true\n", "GaLore"),
+        ("a.yaml", AXOLOTL + "optimizer: sinkgd\n", "sinkgd"),
         ("a.sh", "megatron sft --model a/b\n", "Megatron"),
         ("a.yaml", "checkpoint_dir: checkpoints/a/b\ntrain:\n  epochs: 1\n", "LitGPT"),
         ("a.toml", "[job]\n[training]\n[model]\nname = 'llama3'\n", "torchtitan"),

@@ -171,7 +171,7 @@ def test_a_card_without_measurements_takes_its_architectures_value(card, share, 
         (gpu("mi300x", "CDNA3", 1307, 5325), full()),
         (A100, full(weight_dtype=DType.FP32)),
         (replace(RTX_4090, bf16_flops=None), full()),
-        (A100, full(optimizer=Optimizer("galore"))),
+        (A100, full(optimizer=Optimizer("galore_adamw"))),
     ],
 )
 def test_what_nobody_measured_is_refused(card, recipe):

@@ -13,7 +13,7 @@ from finefit.lab.flash import FLASH
 from finefit.lab.versions import TRANSFORMERS as VERSION
 from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
-from finefit.workload.recipe import Optimizer, Recipe
+from finefit.workload.recipe import Recipe
 
 DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP16: torch.float16}
 _DTYPE = "dtype" if VERSION >= (4, 56) else "torch_dtype"  # renamed in transformers 4.56
@@ -129,24 +129,3 @@ def _recast(module: Any) -> None:
             weight = getattr(child, "weight", None)
             if weight is not None and weight.dtype == torch.float32:
                 child.to(torch.bfloat16)
-
-
-def build_optimizer(parameters: list[torch.nn.Parameter], optimizer: Optimizer) -> torch.optim.Optimizer:
-    """The optimizer, with its implementation stated: fake tensors would silently get the plain loop.
-
-    Raises:
-        NotModelled: an optimizer or a state dtype that the tracer does not know.
-    """
-    if optimizer.name == "adamw_8bit":
-        import bitsandbytes as bnb
-
-        eight_bit: torch.optim.Optimizer = bnb.optim.AdamW8bit(parameters, lr=1e-4)
-        return eight_bit
-    if optimizer.state_dtype is not None:
-        raise NotModelled(f"optimizer states in {optimizer.state_dtype} cannot be traced", fix="leave the dtype out")
-    flags = {"foreach": optimizer.impl == "foreach", "fused": optimizer.impl == "fused"}
-    if optimizer.name == "adamw":
-        return torch.optim.AdamW(parameters, lr=1e-4, **flags)
-    if optimizer.name == "sgd":
-        return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if optimizer.momentum else 0.0, **flags)
-    raise NotModelled(f"optimizer {optimizer.name!r} cannot be traced", fix="use adamw, adamw_8bit or sgd")

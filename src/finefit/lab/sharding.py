@@ -26,7 +26,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
 from finefit.errors import NotModelled
-from finefit.lab.build import DTYPES, build_optimizer, load_model, prepare_model, refuse_untraced
+from finefit.lab.build import DTYPES, load_model, prepare_model, refuse_untraced
+from finefit.lab.optimizers import build_optimizer
 from finefit.lab.resharded import KINDS, base, with_sharding
 from finefit.lab.sdpa import attention
 from finefit.lab.shim import fake_cuda
@@ -250,9 +251,9 @@ def record(tracker: ShardedTracker, module: Any, recipe: Recipe, ranks: int) -> 
     with tracker, no_collection():
         for tensor, (_, owner) in tensors_of(module):
             tracker.adopt(tensor, owner)
-        trained = [p for p in module.parameters() if p.requires_grad]
-        optimizer = build_optimizer([p for p in trained if isinstance(p, DTensor)], recipe.optimizer)
-        whole = [p for p in trained if not isinstance(p, DTensor)]
+        trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        optimizer = build_optimizer([(name, p) for name, p in trained if isinstance(p, DTensor)], recipe.optimizer)
+        whole = [p for _, p in trained if not isinstance(p, DTensor)]
         if whole:  # of a kind each: one kernel takes distributed tensors or plain ones
             optimizer.add_param_group({"params": whole})
         tracker.attach(module)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from finefit.lab.build import DTYPES
+from finefit.lab.optimizers import state_tensors
 from finefit.lab.tracker import Label, canonical
 from finefit.lab.versions import TRANSFORMERS as VERSION
 from finefit.workload.recipe import Recipe
@@ -40,10 +41,8 @@ def label_residents(tracker: Recorder, module: Any, optimizer: torch.optim.Optim
     for tensor, label in tensors_of(module):
         found.setdefault(tracker.block_of(tensor), label)
     owners = {id(parameter): canonical(name).rpartition(".")[0] for name, parameter in module.named_parameters()}
-    for parameter, state in optimizer.state.items():
-        for value in state.values():
-            if isinstance(value, torch.Tensor):
-                found.setdefault(tracker.block_of(value), ("optimizer", owners[id(parameter)]))
+    for parameter, value in state_tensors(optimizer):
+        found.setdefault(tracker.block_of(value), ("optimizer", owners.get(id(parameter), "")))
     return {block: label for block, label in found.items() if block is not None}
 
 
@@ -190,7 +189,5 @@ def save(module: Any, optimizer: torch.optim.Optimizer) -> None:
         weights = module.state_dict()
     for tensor in weights.values():
         tensor.contiguous().cpu()
-    for state in optimizer.state.values():
-        for value in state.values():
-            if isinstance(value, torch.Tensor):
-                value.cpu()
+    for _, value in state_tensors(optimizer):
+        value.cpu()

@@ -21,7 +21,8 @@ try:
 except ImportError as error:  # pragma: no cover - depends on the environment
     raise NotModelled(f"tracing needs {error.name}", fix="pip install 'finefit[trace]'") from error
 
-from finefit.lab.build import build_optimizer, load_model, prepare_model, refuse_untraced
+from finefit.lab.build import load_model, prepare_model, refuse_untraced
+from finefit.lab.optimizers import build_optimizer
 from finefit.lab.sdpa import attention
 from finefit.lab.shim import CAPABILITY, fake_cuda
 from finefit.lab.step import run, tensors_of
@@ -83,7 +84,9 @@ def _traced(model: Model, recipe: Recipe, arch: str) -> Timeline:
             for tensor, (_, owner) in tensors_of(module):
                 tracker.adopt(tensor, owner)
             module = prepare_model(module, recipe)
-            optimizer = build_optimizer([p for p in module.parameters() if p.requires_grad], recipe.optimizer)
+            optimizer = build_optimizer(
+                [(n, p) for n, p in module.named_parameters() if p.requires_grad], recipe.optimizer
+            )
             tracker.attach(module)
             gc.collect()  # what building left behind must not count in the steps
             try:

@@ -13,7 +13,7 @@ from finefit.memory.beside import COMPARE, Beside
 from finefit.memory.sharding import Sharding
 from finefit.memory.states import States
 from finefit.memory.timeline import Fold, Mark, Tensor, Timeline
-from finefit.step.ops import Block, Drop, Op, Step
+from finefit.step.ops import Block, Drop, Op, Param, Step
 from finefit.step.size import Size
 from finefit.workload.recipe import Recipe
 
@@ -42,6 +42,7 @@ class Player:
         self.pending: dict[str, tuple[int, str]] = {}  # gradient of a tied weight waiting for its second use
         self.category: dict[int, str] = {}
         self.uses: dict[str, int] = {}
+        self.lagging: str | None = None  # parameter whose gradient LOMO has not used yet
         copies: dict[int, int] = {}  # value -> blocks that its own stands for
         for block in self.step.blocks:
             for item in block.program:
@@ -244,6 +245,28 @@ class Player:
             self.release(tensor)  # added in place
         else:
             self.param_grads[name] = tensor
+        if self.recipe.optimizer.in_backward and not self.states.shard_grads:
+            self.update_in_backward(name)
+
+    def update_in_backward(self, name: str) -> None:
+        """The parameter is updated and its gradient given back; LOMO does so when the next gradient is there.
+
+        lomo_optim 0.1.1 registers hooks on tensors, which run before ``.grad`` is set; others run after it
+        (transformers 5.24.0 trainer_optimizer.py, torchtune 0.6.1 training/memory.py).
+        """
+        if not self.recipe.optimizer.kind.lags:
+            self.update(self.step.params[name])
+            self.release(self.param_grads.pop(name))
+            return
+        self.catch_up()
+        self.lagging = name
+
+    def catch_up(self) -> None:
+        """LOMO's update, which lets the gradient go as soon as it is copied to fp32."""
+        if self.lagging is not None:
+            self.release(self.param_grads.pop(self.lagging))
+            self.update(self.step.params[self.lagging])
+            self.lagging = None
 
     # -- one run -----------------------------------------------------------------------------------
 
@@ -301,6 +324,7 @@ class Player:
         self.sharding.after_backward_pass()
         self.drop_rest()
         self.beside.give_back(waiting)
+        self.catch_up()
 
     def infer(self, phase: str, step: int) -> None:
         """A forward pass that keeps nothing for a backward: all parameters of this step are frozen."""
@@ -322,13 +346,18 @@ class Player:
             held[number] = []
             for name in block.params:
                 param = self.step.params[name]
-                size, pair = self.states.step_temporary(param), self.states.loop_temporary(param)
-                if pair is not None:
-                    self.release_all([self.alloc(pair, "workspace", "adamw", name) for _ in range(2)])
-                if size is not None:
-                    held[number].append(self.alloc(size, "workspace", "foreach", name))
+                if not self.recipe.optimizer.in_backward:
+                    self.update(param)
+                held[number] += [
+                    self.alloc(s, "workspace", "foreach", name) for s in self.states.step_temporaries(param)
+                ]
         for number, _ in self.each_block(enumerate(self.step.blocks)):
             self.release_all(held[number])
+
+    def update(self, param: Param) -> None:
+        """Temporaries of an optimizer that goes through the parameters one by one."""
+        for sizes in self.states.loop_temporaries(param):
+            self.release_all([self.alloc(size, "workspace", "update", param.name) for size in sizes])
 
     def zero_grad(self) -> None:
         for _, block in self.each_block(enumerate(self.step.blocks)):

@@ -114,7 +114,10 @@ class Sharding:
             size = player.states.gradient_shard(player.step.params[name])
             shard = player.alloc(size, "gradients", "reduce_scatter", name, pool=player.states.states_pool)
             player.release(player.param_grads.pop(name))
-            if name in player.grad_shards:
+            if player.recipe.optimizer.in_backward:
+                player.update(player.step.params[name])
+                player.release(shard)
+            elif name in player.grad_shards:
                 player.release(shard)  # a later micro-batch: added to the shard that is there
             else:
                 player.grad_shards[name] = shard

@@ -54,7 +54,7 @@ class Batch:
 
 def batch_class(model: Model, recipe: Recipe) -> Batch:
     """The class of a recipe's micro-batch."""
-    eight_bit = recipe.lora is not None and recipe.optimizer.name == "adamw_8bit"
+    eight_bit = recipe.lora is not None and recipe.optimizer.kind.quantised
     windowed = model.sliding_window is not None and recipe.seq_len >= model.sliding_window
     masked = (recipe.padded or windowed) and recipe.attention == "sdpa"
     return Batch(
@@ -71,7 +71,7 @@ def versions_of(recipe: Recipe) -> dict[str, str]:
     used = ["torch", "transformers"]
     if recipe.lora is not None:
         used.append("peft")
-    if recipe.quant is not None or recipe.optimizer.name == "adamw_8bit":
+    if recipe.quant is not None or recipe.optimizer.kind.quantised:
         used.append("bitsandbytes")
     # a build's local part ("2.13.0+cpu") is the same library
     return {name: recipe.stack.get(name, VERSIONS[name]).partition("+")[0] for name in used}

@@ -15,6 +15,7 @@ from finefit.resolve import flag_values as words
 from finefit.resolve.flag_values import FlagValues
 from finefit.resolve.models import resolve_model
 from finefit.resolve.notes import Notes
+from finefit.resolve.optimizers import LOW_RANK, OPTIMIZER_FIELDS, check, low_rank
 from finefit.resolve.optimizers import optimizer as optimizer_named
 from finefit.resolve.resolved import Resolved
 from finefit.resolve.shown import shown
@@ -56,7 +57,8 @@ def resolve_flags(
     Args:
         model_text: catalogue name, config.json, folder or Hub id.
         method: "full", "lora" or "qlora".
-        rank, targets: LoRA; targets as PEFT takes them ("all-linear", "q_proj,v_proj").
+        rank, targets: LoRA; targets as PEFT takes them ("all-linear", "q_proj,v_proj"). Of GaLore and APOLLO in
+            full fine-tuning, the rank of the projection and what is projected.
         batch, seq, accum: rows of a micro-batch, tokens of the longest row, micro-batches a step.
         precision: "bf16", "fp16", "fp32" (weights and compute), "bf16-mixed", "fp16-mixed" (fp32 weights, autocast).
         optimizer: a value of transformers' ``optim`` ("adamw_torch", "paged_adamw_8bit", ...).
@@ -86,22 +88,24 @@ def resolve_flags(
     if method is not None:
         flags.choice(["method", "lora"], "--method", method, dict.fromkeys(words.METHODS), None)
     if method == "full":
+        projects = optimizer is not None and optimizer.startswith(LOW_RANK)
         for flag, stated in (("--rank", rank), ("--targets", targets)):
-            if stated is not None:
+            if stated is not None and not projects:
                 raise InputError("full fine-tuning has no adapters", where=flag, fix=f"leave {flag} out, or use LoRA")
     missing = frozenset(name for name, value in (("method", method), ("seq", seq)) if value is None)
     recipe = None
     if method is not None and seq is not None:
         recipe = _dtypes(flags, model, precision, _choices(flags, checkpointing, attention, loss, sharding))
         micro = flags.integer("micro_batch", "--batch", batch, "per_device_train_batch_size")
+        steps = flags.integer("grad_accum", "--accum", accum, "gradient_accumulation_steps")
+        recipe = replace(recipe, grad_accum=steps)
         quant = _quant(flags, method, quant_bits, kbit_prepare, recipe)
         recipe = replace(
             recipe,
             method="full" if method == "full" else "lora",
             seq_len=flags.integer("seq_len", "--seq", seq, "per_device_train_batch_size"),
             micro_batch=micro,
-            grad_accum=flags.integer("grad_accum", "--accum", accum, "gradient_accumulation_steps"),
-            optimizer=_optimizer(flags, optimizer, recipe.master_weights),
+            optimizer=_optimizer(flags, model, method, optimizer, rank, targets, recipe),
             quant=quant,
             lora=None if method == "full" else _lora(flags, model, rank, targets, recipe),
             padded=_padded(flags, padded, micro),
@@ -192,16 +196,41 @@ def _dtypes(flags: FlagValues, model: Model, precision: str | None, recipe: Reci
     return replace(recipe, weight_dtype=weights, autocast=autocast)
 
 
-def _optimizer(flags: FlagValues, name: str | None, master: bool) -> Optimizer:
+def _optimizer(
+    flags: FlagValues,
+    model: Model,
+    method: str,
+    name: str | None,
+    rank: int | None,
+    targets: str | Sequence[str] | None,
+    recipe: Recipe,
+) -> Optimizer:
     key = name if name is not None else str(flags.default("optim"))
     source = flags.library("optim") if name is None else Source(Origin.STATED, "--optimizer")
-    for field in ("name", "impl", "paged", "momentum", "state_dtype"):
+    for field in OPTIMIZER_FIELDS:
         flags.notes.source(f"optimizer.{field}", source)
     found = optimizer_named(key, where="--optimizer")
-    if master and found.name != "adamw_8bit":
+    check(
+        found,
+        full=method == "full",
+        sharding=recipe.sharding.kind,
+        accum=recipe.grad_accum,
+        where="--optimizer",
+    )
+    if found.kind.low_rank:
+        names = () if targets in (None, "all-linear", "all") else tuple(_names(targets))
+        if not names:
+            flags.notes.assume(f"{key} projects the gradients of every linear module (optim_target_modules)")
+        return low_rank(found, model, rank, names, where="--targets")
+    if recipe.master_weights and not found.kind.quantised:
         flags.notes.derived("optimizer.state_dtype", "the optimizer steps on the fp32 copy (deepspeed@0.19.8)")
         return replace(found, state_dtype=DType.FP32)
     return found
+
+
+def _names(targets: str | Sequence[str] | None) -> list[str]:
+    words_ = targets.split(",") if isinstance(targets, str) else list(targets or ())
+    return [word.strip() for word in words_ if word.strip()]
 
 
 def _quant(flags: FlagValues, method: str, bits: int | None, kbit_prepare: bool | None, recipe: Recipe) -> Quant | None:

@@ -15,10 +15,11 @@ from finefit.formats.deepspeed import DeepSpeed
 from finefit.formats.said import Said
 from finefit.resolve.companions import deepspeed_named
 from finefit.resolve.notes import Notes
-from finefit.resolve.optimizers import optimizer
+from finefit.resolve.optimizers import OPTIMIZER_FIELDS, check
 from finefit.resolve.reading_dtypes import Dtypes, dtypes
 from finefit.resolve.reading_rows import rows
 from finefit.resolve.readings.reading import FLAGS, Reading
+from finefit.resolve.special_optimizers import of_reading
 from finefit.workload.dtypes import DType
 from finefit.workload.lengths import Lengths
 from finefit.workload.lora import linear_modules, lora_targets
@@ -46,7 +47,7 @@ _SOURCES = {
     "quant.kind": "quant_kind", "quant.double": "quant_double", "lora.rank": "rank", "lora.alpha": "lora_alpha",
     "lora.dropout": "lora_dropout", "lora.targets": "lora_targets", "lora.modules_to_save": "modules_to_save",
     "sharding.kind": "strategy", "sharding.offload_optimizer": "offload", "sharding.offload_params": "offload",
-    **{f"optimizer.{part}": "optimizer" for part in ("name", "impl", "paged", "momentum", "state_dtype")},
+    **{f"optimizer.{part}": "optimizer" for part in OPTIMIZER_FIELDS},
 }  # fmt: skip
 
 
@@ -132,7 +133,7 @@ def recipe_of(reading: Reading, said: Said, model: Model, lengths: Lengths, note
     return Recipe(
         method="lora" if lora else "full",
         weight_dtype=chosen.weights,
-        optimizer=_optimizer(reading, said, chosen, notes),
+        optimizer=_optimizer(reading, said, model, chosen, shards, notes),
         seq_len=seq_len,
         micro_batch=micro,
         grad_accum=reading.whole("grad_accum") or 1,
@@ -202,14 +203,24 @@ def _sharding(reading: Reading, model: Model, engine: DeepSpeed | None, notes: N
     return Sharding()
 
 
-def _optimizer(reading: Reading, said: Said, chosen: Dtypes, notes: Notes) -> Optimizer:
+def _optimizer(reading: Reading, said: Said, model: Model, chosen: Dtypes, shards: Sharding, notes: Notes) -> Optimizer:
     name, where = reading.text("optimizer") or "", reading.where("optimizer")
     if reading.tool == "torchtune":
         fused = said.entries.get("optimizer.fused")
         name = _CLASSES.get(name, name)
         name = "adamw_torch_fused" if name == "adamw_torch" and fused is not None and fused.value is True else name
-    found = optimizer(name, where=where)
-    if chosen.master and found.name != "adamw_8bit":
+    found = of_reading(reading, name, model, notes)
+    if reading.get("in_backward"):
+        found = replace(found, in_backward=True)
+        notes.source("optimizer.in_backward", reading.values["in_backward"].source)
+    check(
+        found,
+        full=reading.text("method") == "full",
+        sharding=shards.kind,
+        accum=reading.whole("grad_accum") or 1,
+        where=where,
+    )
+    if chosen.master and not found.kind.quantised:
         notes.derived("optimizer.state_dtype", "DeepSpeed's optimizer steps on the fp32 copy (deepspeed@0.19.8)")
         return replace(found, state_dtype=DType.FP32)
     return found

@@ -8,10 +8,11 @@ from types import MappingProxyType
 from finefit.errors import InputError, NotModelled
 from finefit.resolve.companions import deepspeed_of
 from finefit.resolve.notes import Notes
-from finefit.resolve.optimizers import optimizer
+from finefit.resolve.optimizers import OPTIMIZER_FIELDS, check, low_rank, optimizer
 from finefit.resolve.precision import Precision, precision
 from finefit.resolve.settings import Settings
 from finefit.resolve.sharding import fsdp_version, sharding
+from finefit.resolve.special_optimizers import of_llamafactory
 from finefit.workload.dtypes import DType
 from finefit.workload.families import layout
 from finefit.workload.lengths import Lengths
@@ -64,7 +65,7 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
     return Recipe(
         method=method,
         weight_dtype=dtypes.weights,
-        optimizer=_optimizer(settings, dtypes, notes),
+        optimizer=_optimizer(settings, model, dtypes, shards.kind, notes),
         seq_len=seq_len,
         micro_batch=settings.integer("per_device_train_batch_size", minimum=1),
         grad_accum=settings.integer("gradient_accumulation_steps", minimum=1),
@@ -110,11 +111,18 @@ def _epochs(settings: Settings) -> float | None:
     return epochs
 
 
-def _optimizer(settings: Settings, dtypes: Precision, notes: Notes) -> Optimizer:
-    found = optimizer(settings.text("optim") or "", where=settings.where("optim"))
-    for field in ("name", "impl", "paged", "momentum", "state_dtype"):
-        notes.source(f"optimizer.{field}", settings.source("optim"))
-    if dtypes.master and found.name != "adamw_8bit":
+def _optimizer(settings: Settings, model: Model, dtypes: Precision, shards: str, notes: Notes) -> Optimizer:
+    found = of_llamafactory(settings, model, notes)
+    if found is None:
+        found = optimizer(settings.text("optim") or "", where=settings.where("optim"))
+        for field in OPTIMIZER_FIELDS:
+            notes.source(f"optimizer.{field}", settings.source("optim"))
+        if found.kind.low_rank:
+            found = low_rank(found, model, None, settings.names("optim_target_modules"), where=settings.where("optim"))
+    full = (settings.text("finetuning_type") or "lora") not in ("lora", "oft")
+    accum = settings.integer("gradient_accumulation_steps", minimum=1)
+    check(found, full=full, sharding=shards, accum=accum, where=settings.where("optim"))
+    if dtypes.master and not found.kind.quantised:
         notes.derived("optimizer.state_dtype", "DeepSpeed's optimizer steps on the fp32 copy (deepspeed@0.19.8)")
         return replace(found, state_dtype=DType.FP32)
     return found

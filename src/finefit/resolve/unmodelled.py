@@ -16,11 +16,7 @@ _METHODS = {"oft": "OFT (finetuning_type: oft)", "freeze": "freeze training (fin
 
 # Switches of llamafactory 0.9.5 hparams/*.py and transformers 5.6.0 training_args.py that change memory
 _SWITCHES: dict[str, tuple[str, str]] = {
-    "use_galore": ("GaLore", "remove use_galore to plan the run with AdamW, which needs more memory"),
-    "use_apollo": ("APOLLO", "remove use_apollo to plan the run with AdamW, which needs more memory"),
     "use_badam": ("BAdam", "remove use_badam to plan the run with AdamW, which needs more memory"),
-    "use_adam_mini": ("Adam-mini", "remove use_adam_mini to plan the run with AdamW, which needs more memory"),
-    "use_muon": ("Muon", "remove use_muon to plan the run with AdamW"),
     "use_dora": ("DoRA", "remove use_dora to plan plain LoRA, which needs less memory"),
     "use_llama_pro": ("LLaMA Pro", "remove use_llama_pro"),
     "use_unsloth": ("Unsloth's model code", "remove use_unsloth to plan the same run without it"),

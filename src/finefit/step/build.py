@@ -56,13 +56,20 @@ class _Builder:
         return DType.FP32
 
     def _declare(
-        self, name: str, dtype: DType, numel: int, trainable: bool, category: str, symbols: tuple[str, ...] = ()
+        self,
+        name: str,
+        dtype: DType,
+        numel: int,
+        trainable: bool,
+        category: str,
+        symbols: tuple[str, ...] = (),
+        shape: tuple[int | str, ...] = (),
     ) -> None:
         """FSDP with mixed precision gathers in the compute dtype what it stores in another."""
         stored = None
         if self.recipe.sharding.kind == "fsdp" and self.recipe.autocast is not None and dtype == DType.FP32:
             stored, dtype = dtype, self.recipe.autocast
-        self.tape.param(Param(name, dtype, numel, trainable, category, symbols, stored))
+        self.tape.param(Param(name, dtype, numel, trainable, category, symbols, stored, shape))
 
     def register(self, parameters: tuple[Parameter, ...], prefix: str = "") -> None:
         recipe = self.recipe
@@ -78,16 +85,17 @@ class _Builder:
                 self._quantised(name, module, p.numel)
             else:
                 trained = lora is None and p.kind != "router_bias"
-                self._declare(name, self._resident_dtype(p.kind), p.numel, trained, "weights")
+                dtype = self._resident_dtype(p.kind)
+                self._declare(name, dtype, p.numel, trained, "weights", shape=p.shape)
             leaf = p.module.rpartition(".")[2]
             if lora is not None and p.kind == "linear" and (leaf in lora.targets or p.module in lora.targets):
                 inn, out = self.linears.shapes[module]
                 self.linears.adapted.add(module)
-                self._declare(f"{module}.lora_A.weight", lora.dtype, inn, True, "adapters", ("r",))
-                self._declare(f"{module}.lora_B.weight", lora.dtype, out, True, "adapters", ("r",))
+                self._declare(f"{module}.lora_A.weight", lora.dtype, inn, True, "adapters", ("r",), shape=("r", inn))
+                self._declare(f"{module}.lora_B.weight", lora.dtype, out, True, "adapters", ("r",), shape=(out, "r"))
             if lora is not None and leaf in lora.modules_to_save and p.kind in ("embedding", "head"):
                 dtype = lora.saved_dtype or self._resident_dtype(p.kind)
-                self._declare(f"{module}.modules_to_save.weight", dtype, p.numel, True, "adapters")
+                self._declare(f"{module}.modules_to_save.weight", dtype, p.numel, True, "adapters", shape=p.shape)
 
     def _quantised(self, name: str, module: str, numel: int) -> None:
         """bitsandbytes storage: packed weight, block constants, and with double quantisation theirs.

@@ -88,6 +88,7 @@ class Param:
     category: str  # "weights" | "adapters"
     symbols: tuple[str, ...] = ()  # ("r",) for LoRA matrices
     stored: DType | None = None
+    shape: tuple[int | str, ...] = ()  # sides of a matrix, "r" for LoRA's rank; () where it has no two sides
 
     @property
     def at_rest(self) -> DType:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from finefit.workload.dtypes import DType
+from finefit.workload.optimizers import OPTIMIZERS, Kind
 from finefit.workload.sourced import Source
 
 _NO_SOURCES: Mapping[str, Source] = MappingProxyType({})
@@ -42,13 +43,31 @@ class Quant:
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """Optimizer by its mathematics, its implementation and its state dtype."""
+    """Optimizer by its mathematics, its implementation and its state dtype.
 
-    name: str  # "adamw" | "adamw_8bit" | "sgd"
-    impl: str = "fused"  # "fused" | "foreach" | "loop": foreach holds one temporary copy of the parameters
-    state_dtype: DType | None = None  # None: that of the parameter
-    momentum: bool = False  # SGD only
-    paged: bool = False  # states of large tensors in managed memory, outside the allocator
+    Attributes:
+        name: a key of ``workload.optimizers.OPTIMIZERS``.
+        impl: "fused" | "foreach" (temporaries of all parameters at once) | "loop" (of one parameter at a time).
+        state_dtype: None: that of the optimizer's own code, in general the parameter's.
+        momentum: SGD only.
+        paged: states of large tensors lie in managed memory, outside the allocator.
+        rank, targets: of a low-rank projection of gradients, and the linear modules it is for.
+        in_backward: each parameter is updated as soon as its gradient is there, which is then given back.
+    """
+
+    name: str
+    impl: str = "fused"
+    state_dtype: DType | None = None
+    momentum: bool = False
+    paged: bool = False
+    rank: int = 0
+    targets: tuple[str, ...] = ()
+    in_backward: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """What this optimizer keeps."""
+        return OPTIMIZERS["sgd_momentum" if self.name == "sgd" and self.momentum else self.name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ def reading(said: Said) -> Reading:
     _accumulation(draft)
     draft.put("packing", "yes" if draft.flag("sample_packing") else "no", "sample_packing")
     draft.put("optimizer", draft.text("optimizer"), "optimizer")
+    quantised = draft.text("optimizer") == "q_galore_adamw8bit"
+    shared.low_rank(draft, rank="qgalore_rank" if quantised else "")
     draft.put("checkpointing", "full" if draft.flag("gradient_checkpointing") else "none", "gradient_checkpointing")
     draft.put("epochs", draft.number("num_epochs"), "num_epochs")
     draft.put("max_steps", draft.integer("max_steps", minimum=-1), "max_steps")

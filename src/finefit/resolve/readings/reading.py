@@ -45,6 +45,9 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "loss": "full, fused_linear, chunked",
         "fused_kernels": "Liger kernels of the layers",
         "reentrant": "implementation of checkpointing",
+        "optim_rank": "rank of GaLore's and APOLLO's projections",
+        "optim_targets": "parts of the names of the linear modules whose gradients they project; () for all",
+        "in_backward": "each parameter is updated during backward",
         "deepspeed": "path, name or mapping of the DeepSpeed configuration",
     }
 )  # fmt: skip

@@ -289,6 +289,28 @@ def world(degrees: Mapping[str, int], names: Iterable[str]) -> int:
     return prod(degrees.get(name, 1) for name in names)
 
 
+def low_rank(draft: Draft, *, rank: str = "", targets: str = "optim_target_modules") -> None:
+    """Rank and targets of GaLore and APOLLO: a key of its own, or "rank=64" in ``optim_args``."""
+    stated = draft.integer(rank, minimum=1) if rank else None
+    where = rank
+    if stated is None:
+        where, arguments = "optim_args", draft.raw("optim_args")
+        if isinstance(arguments, str):
+            pairs = [pair.partition("=") for pair in arguments.replace(" ", "").split(",")]
+            arguments = {key: value for key, _, value in pairs}
+        found = arguments.get("rank") if isinstance(arguments, Mapping) else None
+        if found is not None:
+            if not str(found).isdigit() or int(found) < 1:
+                raise InputError("the rank is no whole number above 0", where=draft.where("optim_args"), fix="rank=128")
+            stated = int(found)
+    draft.put("optim_rank", stated, where)
+    names = draft.names(targets)
+    everything = names in (("all-linear",), ("all_linear",))
+    if any(set(name) & set("\\^$*()[]|+?") for name in names):
+        draft.refuse("a pattern of gradients to project", f"list the modules of {targets} by name", targets)
+    draft.put("optim_targets", () if everything else names, targets)
+
+
 # Endings of repositories that publish checkpoints quantised, with the bits their makers publish by default
 _PACKED = {"gptq": 4, "awq": 4, "bnb-4bit": 4, "bnb-nf4": 4, "int4": 4, "int8": 8, "fp8": 8}
 

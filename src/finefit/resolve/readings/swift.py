@@ -18,7 +18,6 @@ _MEGATRON = {
     "ep": ("expert_model_parallel_size",),
 }
 _SWITCHES = {
-    "use_galore": ("GaLore", "remove use_galore to plan the run with AdamW, which needs more memory"),
     "use_dora": ("DoRA", "remove use_dora to plan plain LoRA, which needs less memory"),
     "freeze_parameters_ratio": ("training a part of the parameters", "remove freeze_parameters_ratio"),
     "torch_compile": ("torch.compile", "remove torch_compile to plan the run without it, which needs more memory"),
@@ -101,10 +100,31 @@ def _length(draft: Draft, megatron: bool) -> None:
         draft.refuse("padding-free batches", "remove padding_free, or use packing", "padding_free")
 
 
+# swift/optimizers/galore/utils.py get_optimizer: the class by optim
+_GALORE = {"adafactor": "galore_adafactor", "adamw_bnb_8bit": "galore_adamw_8bit", "adamw_8bit": "galore_adamw_8bit"}
+
+
+def _optimizer(draft: Draft) -> None:
+    """``--optimizer galore`` or ``muon``, else ``--optim`` (ms-swift 4.6.0 optimizers/mapping.py)."""
+    special, optim = draft.text("optimizer"), draft.text("optim") or ""
+    if draft.flag("use_galore") or special == "galore":
+        draft.put("optimizer", _GALORE.get(optim, "galore_adamw"), "use_galore", "optimizer")
+        shared.low_rank(draft, rank="galore_rank", targets="galore_target_modules")
+        if draft.flag("galore_with_embedding"):
+            draft.refuse("GaLore on embeddings", "remove galore_with_embedding", "galore_with_embedding")
+        if draft.flag("galore_quantization"):
+            draft.put("optimizer", "q_galore_adamw8bit", "galore_quantization")
+        return
+    if special and special not in ("default", "lorap", "multimodal", "muon"):
+        draft.refuse(f"the optimizer {special[:20]}", "use the default optimizer", "optimizer")
+    draft.put("optimizer", "muon" if special == "muon" else optim, "optimizer" if special == "muon" else "optim")
+    shared.low_rank(draft)
+
+
 def _with_trainer(draft: Draft) -> None:
     micro = draft.integer("per_device_train_batch_size", minimum=1)
     draft.put("micro_batch", micro, "per_device_train_batch_size")
-    draft.put("optimizer", draft.text("optim"), "optim")
+    _optimizer(draft)
     on = draft.flag("gradient_checkpointing")
     draft.put("checkpointing", "full" if on else "none", "gradient_checkpointing")
     stated = draft.text("attn_impl")

@@ -120,10 +120,8 @@ def _method(draft: Draft, key: str, component: str) -> None:
 
 def _optimizer(draft: Draft) -> None:
     component = draft.text("optimizer._component_") or ""
-    inside = draft.flag("optimizer_in_bwd")
     draft.put("optimizer", component.rpartition(".")[2] or None, "optimizer._component_")
-    if inside:
-        draft.refuse("the optimizer step inside backward", "set optimizer_in_bwd: False", "optimizer_in_bwd")
+    draft.put("in_backward", draft.flag("optimizer_in_bwd"), "optimizer_in_bwd")
 
 
 def _spread(draft: Draft, recipe: str) -> None:

@@ -48,6 +48,7 @@ def reading(said: Said) -> Reading:
     _length(draft, task)
     draft.put("packing", "yes" if draft.flag("packing") else "no", "packing")
     draft.put("optimizer", draft.text("optim"), "optim")
+    shared.low_rank(draft)
     switches = ("activation_checkpointing", "gradient_checkpointing")
     on = draft.flag(*switches) if draft.stated(*switches) else draft.flag("gradient_checkpointing")
     where = switches if draft.stated(*switches) else ("gradient_checkpointing",)
