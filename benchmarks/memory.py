@@ -37,7 +37,7 @@ def predict(asked: Question, row: Row) -> float:
     Raises:
         Skip: the recipe is understood but not modelled yet.
     """
-    arch = _architecture(row)
+    arch = architecture(row.inputs)
     try:
         if row.metric == "allocated":
             nbytes = estimate(asked.model, asked.recipe, arch=arch).allocated
@@ -53,10 +53,10 @@ def predict(asked: Question, row: Row) -> float:
     return float(nbytes * asked.summed_over)
 
 
-def _architecture(row: Row) -> str | None:
+def architecture(row: Mapping[str, str]) -> str | None:
     """GPU architecture: it sizes the cuBLAS workspaces and the CUDA context, and nothing else."""
     try:
-        return find_gpu(row.inputs.get("gpu", "")).gpu.arch
+        return find_gpu(row.get("gpu", "")).gpu.arch
     except FinefitError:
         return None
 
