@@ -1,4 +1,4 @@
-"""Does the verdict agree with runs that fitted or ran out of memory? ``python -m benchmarks.feasibility [FILE] [--json]``.
+"""Does the verdict agree with runs that fitted or failed? ``python -m benchmarks.feasibility [FILE] [--json]``.
 
 FILE is a CSV with the columns of ``benchmarks/data/measured.csv``; its ``fits`` and ``oom`` rows are judged against
 the card's capacity as PyTorch reports it. A verdict is decided where the card lies outside the bracket of the need:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from benchmarks.feasibility import FITS, OOM, TIGHT, Judged, judge, recalls, run
 from benchmarks.memory import DATA
 from benchmarks.rows import Skip, read
