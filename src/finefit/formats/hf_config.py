@@ -14,6 +14,7 @@ from finefit.errors import InputError, NotModelled
 from finefit.formats.hf_experts import experts
 from finefit.formats.hf_families import SAME_AS, TRAITS, Flag, Traits
 from finefit.formats.hf_refusals import reason
+from finefit.formats.hf_vision import has_tower, text_config, tower_from_config
 from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
 
@@ -97,6 +98,9 @@ def model_from_config(config: Mapping[str, Any], name: str, origin: str) -> Mode
         NotModelled: understood but not a decoder with a language-model head modelled here.
         InputError: a needed key is missing or has an impossible value.
     """
+    if has_tower(config):
+        model = model_from_config(text_config(config), name, origin)
+        return replace(model, tower=tower_from_config(config, model.hidden, origin))
     keys = _Keys(config, origin)
     refused = reason(config)
     if refused:

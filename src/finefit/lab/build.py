@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from finefit.errors import NotModelled
 from finefit.lab.config import config_of
 from finefit.lab.flash import FLASH
 from finefit.lab.versions import TRANSFORMERS as VERSION
+from finefit.lab.vision import freeze, untouched
 from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
@@ -52,13 +53,15 @@ def load_model(model: Model, recipe: Recipe, device: str = "cuda") -> Any:
     config, dtype = config_of(model), DTYPES[recipe.weight_dtype]
     try:
         with torch.device(device):
-            module: Any = AutoModelForCausalLM.from_config(
+            module: Any = (AutoModelForCausalLM if model.tower is None else AutoModelForImageTextToText).from_config(
                 config, attn_implementation=_ATTENTION[recipe.attention], **{_DTYPE: dtype}
             )
     except ValueError as error:  # Gemma 2 has no SDPA
         raise NotModelled(
             f"transformers cannot run {model.family} with attention {recipe.attention!r}", fix="use eager"
         ) from error
+    if model.tower is not None:
+        freeze(module, recipe)
     if recipe.quant is not None:
         from finefit.lab.quant import quantise
 
@@ -104,6 +107,7 @@ def lora_config(recipe: Recipe) -> Any:
         lora_dropout=lora.dropout,
         target_modules=list(lora.targets),
         modules_to_save=list(lora.modules_to_save) or None,
+        exclude_modules=untouched(recipe),
         task_type="CAUSAL_LM",
     )
 

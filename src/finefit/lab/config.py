@@ -8,6 +8,7 @@ from transformers import CONFIG_MAPPING
 
 from finefit.errors import NotModelled
 from finefit.lab.versions import TRANSFORMERS
+from finefit.lab.vision import whole_config
 from finefit.workload.model import Model
 
 _LAYER_TYPES = {"full": "full_attention", "sliding": "sliding_attention"}
@@ -158,4 +159,5 @@ def config_of(model: Model) -> Any:
             f"the tracer cannot build a model of type {model.family!r} from dimensions",
             fix=f"trace one of {', '.join(sorted((*_PLAIN, 'gpt2')))}",
         )
-    return CONFIG_MAPPING[model.family](**{**_common(model), **_family(model), **_experts(model)})
+    fields = {**_common(model), **_family(model), **_experts(model)}
+    return CONFIG_MAPPING[model.family](**fields) if model.tower is None else whole_config(model, fields)

@@ -5,7 +5,7 @@ Optimizer states exist from the second step on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -113,9 +113,16 @@ class Recorder(Protocol):
 
 
 def run(
-    tracker: Recorder, module: Any, optimizer: torch.optim.Optimizer, recipe: Recipe, device: str = "cuda"
+    tracker: Recorder,
+    module: Any,
+    optimizer: torch.optim.Optimizer,
+    recipe: Recipe,
+    device: str = "cuda",
+    pictures: Callable[[], dict[str, Any]] = dict,
 ) -> dict[int, Label]:
     """Train ``STEPS`` steps and return what the blocks hold that are known by name.
+
+    ``pictures`` makes what a batch holds beside its text.
 
     ``keeps_outputs`` holds the model's outputs through backward, as a plain loop does; transformers'
     Trainer lets them go (trainer.py ``compute_loss``).
@@ -131,7 +138,7 @@ def run(
         for _ in range(micro_batches):
             tracker.mark("forward", step[0])
             first = len(tracker)
-            batch = _batch(recipe.micro_batch, recipe.seq_len, device)
+            batch = {**_batch(recipe.micro_batch, recipe.seq_len, device), **pictures()}
             known.update(dict.fromkeys(range(first, len(tracker)), ("buffers", "")))
             outputs = module(**batch, **fused, use_cache=recipe.returns_cache)
             logits = None if fused else tracker.block_of(outputs.logits)

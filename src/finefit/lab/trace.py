@@ -27,6 +27,7 @@ from finefit.lab.sdpa import attention
 from finefit.lab.shim import CAPABILITY, fake_cuda
 from finefit.lab.step import run, tensors_of
 from finefit.lab.tracker import Tracker
+from finefit.lab.vision import known_grids, pictures
 
 TORCH = "2.13.0"  # the version whose internals shim.py patches
 
@@ -77,6 +78,7 @@ def _traced(model: Model, recipe: Recipe, arch: str) -> Timeline:
         warnings.catch_warnings(),
         fake_cuda(attention(arch), arch) as recompute,
         FakeTensorMode(allow_non_fake_inputs=False),
+        known_grids(model, recipe),
     ):
         warnings.simplefilter("ignore", FutureWarning)  # peft calls names that transformers 5 renamed
         module = load_model(model, recipe)
@@ -90,7 +92,7 @@ def _traced(model: Model, recipe: Recipe, arch: str) -> Timeline:
             tracker.attach(module)
             gc.collect()  # what building left behind must not count in the steps
             try:
-                known = run(tracker, module, optimizer, recipe)
+                known = run(tracker, module, optimizer, recipe, pictures=lambda: pictures(model, recipe, "cuda"))
             finally:
                 tracker.detach()
             return tracker.timeline(known, Dims(recipe.micro_batch, recipe.seq_len, rank))

@@ -71,6 +71,8 @@ def repeat_kv(net: Net, x: Ref) -> Ref:
     groups = net.model.heads // net.model.kv_heads
     if groups == 1:
         return net.alias(x)
+    if net.model.kv_heads == 1:  # the one head, repeated without a copy
+        return net.tape.split(x, [x.numel * groups], "expand")[0]
     return net.tape.op("repeat_kv", [x], x.numel * groups, x.dtype, symbols=x.symbols)
 
 

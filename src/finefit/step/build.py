@@ -14,8 +14,9 @@ from finefit.step.linear import Linears
 from finefit.step.loss import chunked_loss, full_loss, fused_linear_loss
 from finefit.step.net import Net
 from finefit.step.ops import Param, Step
-from finefit.step.tape import Ref, Tape
+from finefit.step.tape import TOKENS, Ref, Tape
 from finefit.step.versions import version_tuple
+from finefit.step.vision import HOOKED, Vision, add_deep, idle
 from finefit.workload.dtypes import DType
 from finefit.workload.families import layout
 from finefit.workload.model import Model
@@ -26,7 +27,10 @@ from finefit.workload.parameters import (
     head_parameters,
     layer_parameters,
 )
+from finefit.workload.pixels import grid
 from finefit.workload.recipe import Recipe
+from finefit.workload.tower import Tower
+from finefit.workload.vision import QWEN
 
 # transformers 5.24.0 _keep_in_fp32_modules_strict names gate.weight and e_score_correction_bias
 _FP32_ROUTERS = frozenset({"glm4_moe", "dots1", "ernie4_5_moe"})
@@ -41,6 +45,7 @@ class _Builder:
         self.linears = Linears(self.net)
         self.names = layout(model.family)
         self.decoder = Decoder(self.net, self.linears, self.names)
+        self.deep: list[Ref] = []  # what DeepStack adds after the first layers
 
     # -- parameters --------------------------------------------------------------------------------
 
@@ -71,9 +76,11 @@ class _Builder:
             stored, dtype = dtype, self.recipe.autocast
         self.tape.param(Param(name, dtype, numel, trainable, category, symbols, stored, shape))
 
-    def register(self, parameters: tuple[Parameter, ...], prefix: str = "") -> None:
+    def register(self, parameters: tuple[Parameter, ...], prefix: str = "", frozen: bool | None = None) -> None:
+        """``frozen``: neither trained nor adapted; None: what the recipe says of the language model."""
         recipe = self.recipe
-        lora = recipe.lora if recipe.method == "lora" else None
+        frozen = "language" in recipe.frozen if frozen is None else frozen
+        lora = recipe.lora if recipe.method == "lora" and not frozen else None
         for p in parameters:
             name, module = f"{prefix}{p.name}", f"{prefix}{p.module}"
             if p.kind in ("linear", "head"):
@@ -84,7 +91,7 @@ class _Builder:
             if p.kind == "linear" and recipe.quant is not None:
                 self._quantised(name, module, p.numel)
             else:
-                trained = lora is None and p.kind != "router_bias"
+                trained = recipe.method != "lora" and not frozen and p.kind != "router_bias"
                 dtype = self._resident_dtype(p.kind)
                 self._declare(name, dtype, p.numel, trained, "weights", shape=p.shape)
             leaf = p.module.rpartition(".")[2]
@@ -131,11 +138,10 @@ class _Builder:
 
     def embed(self) -> Ref:
         """Token embedding, position table, scaling and dropout, up to the first layer."""
-        net, tape, model, recipe = self.net, self.tape, self.model, self.recipe
+        net, tape, model = self.net, self.tape, self.model
         name = self._active(self.names.embedding)
         trainable = net.trainable(name)
-        # LoRA with checkpointing calls enable_input_require_grads: the embedding output is a leaf with grad
-        forced = recipe.method == "lora" and recipe.checkpointing != "none"
+        forced = self._forced()
         ids = tape.leaf(1, DType.INT64, name="input_ids")
         with tape.module(self.names.embedding):
             sort = (ids.size, ids.size, ids.size)  # aten/native/cuda/Embedding.cu: keys, indices, radix temporary
@@ -164,30 +170,84 @@ class _Builder:
             hidden = self.decoder.norm(hidden, self.names.embedding_norm)
         return net.dropout(hidden, model.embedding_dropout)
 
+    def see(self, tower: Tower, hidden: Ref, folded: bool) -> tuple[Ref, Positions]:
+        """Pictures through the tower into the places kept for them; without pictures the tower only lies there."""
+        tape, images = self.tape, self.recipe.images
+        if images is None:
+            for block, parameters, prefix in idle(tower):
+                with tape.block(block):
+                    self.register(parameters, prefix, block != "projector" or "projector" in self.recipe.frozen)
+            with tape.block("merge"):
+                return hidden, self.positions(hidden)
+        if self._forced() and not self.net.trainable(self._active(self.names.embedding)):
+            with tape.block("embedding.leaf"):
+                self.net.forced_leaf(hidden)
+        vision = Vision(self.net, self.linears, tower, grid(tower, images), self.register, self._hooked(tower))
+        tokens, self.deep = vision.run(folded)
+        with tape.block("merge"):
+            mask = tape.leaf(1, DType.BOOL, name="image_mask")
+            # masked_scatter: the mask is kept for both gradients (derivatives.yaml)
+            hidden = tape.op(
+                "masked_scatter",
+                [hidden, tokens],
+                hidden.numel,
+                hidden.dtype,
+                saves=[mask] if hidden.needs_grad or tokens.needs_grad else [],
+            )
+            del tokens
+            return hidden, self.positions(hidden)
+
+    def _forced(self) -> bool:
+        """LoRA with checkpointing calls enable_input_require_grads: the embedding's output is a leaf with gradient."""
+        return self.recipe.method == "lora" and self.recipe.checkpointing != "none"
+
+    def _hooked(self, tower: Tower) -> bool:
+        """Whether that makes the tower's patch embedding require gradients too.
+
+        transformers 5.24.0 modeling_utils.py hooks every inner model that names its embedding, 4.57 the language
+        model's alone; LLaMA-Factory has its own checkpointing, which asks frozen modules for nothing (0.9.5
+        model_utils/checkpointing.py).
+        """
+        version = self.recipe.stack.get("transformers")
+        hooks_all = version is None or version_tuple(version) >= (5,)
+        return self._forced() and hooks_all and tower.kind in HOOKED and "llamafactory" not in self.recipe.stack
+
     def positions(self, hidden: Ref) -> Positions:
         tape, model, recipe = self.tape, self.model, self.recipe
         cos = sin = mask = None
         if model.position == "rope":
             width = int(model.head_dim * model.rotary_fraction)
             dtype = DType.FP32 if model.family in WIDE_ROTARY else hidden.dtype
-            cos = tape.leaf(width, dtype, ("s",), "cos")
-            sin = tape.leaf(width, dtype, ("s",), "sin")
+            # positions in three dimensions differ from row to row
+            rows = TOKENS if model.tower is not None and model.tower.kind in QWEN and recipe.images else ("s",)
+            cos = tape.leaf(width, dtype, rows, "cos")
+            sin = tape.leaf(width, dtype, rows, "sin")
         attention = attention_in_use(self.net)
         if attention == "eager":
             mask = tape.leaf(1, hidden.dtype, ("b", "s", "s"), "causal_mask")
-        elif recipe.padded and attention == "sdpa":
+        elif (recipe.padded or self._sees_ahead()) and attention == "sdpa":
             mask = tape.leaf(1, DType.BOOL, ("b", "s", "s"), "causal_mask")
         return Positions(cos, sin, mask)
 
+    def _sees_ahead(self) -> bool:
+        """Tokens of one picture attend to each other, so a mask is always made (``token_type_ids`` in training)."""
+        tower = self.model.tower
+        return tower is not None and tower.kind in ("gemma3", "paligemma") and self.recipe.images is not None
+
     def layers(self, hidden: Ref, at: Positions, folded: bool) -> Ref:
         tape, count = self.tape, self.model.layers
-        for index, repeat in _folds(self.model) if folded else [(index, 1) for index in range(count)]:
+        deep = self.deep
+        for index, repeat in _folds(self.model, len(deep)) if folded else [(index, 1) for index in range(count)]:
             with tape.block(f"layers.{index}", index, repeat=repeat) as block, tape.module(f"layers.{index}"):
                 self.register(layer_parameters(self.model, index), f"layers.{index}.")
                 block.checkpointed = self.recipe.checkpointing == "full"
                 block.entries = tuple(x.value for x in (hidden, at.cos, at.sin, at.mask) if x is not None)
                 hidden = self.decoder.layer(hidden, at, index)
                 block.exit = hidden.value
+            if index < len(deep):
+                with tape.block(f"layers.{index}.deepstack"):
+                    hidden = add_deep(self.net, hidden, deep[index])
+        self.deep = []
         return hidden
 
     def head(self, hidden: Ref) -> None:
@@ -213,7 +273,10 @@ class _Builder:
         with tape.block("embedding"):
             self.register(embedding_parameters(model))
             hidden = self.embed()
-            at = self.positions(hidden)
+            at = self.positions(hidden) if model.tower is None else None
+        if model.tower is not None:
+            hidden, at = self.see(model.tower, hidden, folded)
+        assert at is not None
         hidden = self.layers(hidden, at, folded)
         with tape.block("head", phase="loss"):
             self.register(final_parameters(model))
@@ -228,12 +291,15 @@ class _Builder:
         return tape.finish()
 
 
-def _folds(model: Model) -> list[tuple[int, int]]:
-    """(layer, how many it stands for): of each run of equal layers the first two, one between, the last two."""
+def _folds(model: Model, alone: int = 0) -> list[tuple[int, int]]:
+    """(layer, how many it stands for): of each run of equal layers the first two, one between, the last two.
+
+    ``alone``: so many layers at the start are no part of a run.
+    """
     out: list[tuple[int, int]] = []
     start = 0
     for index in range(1, model.layers + 1):
-        if index < model.layers and model.sparse(index) == model.sparse(start):
+        if alone < index < model.layers and model.sparse(index) == model.sparse(start):
             continue
         alike = index - start
         if alike > _UNFOLDED:

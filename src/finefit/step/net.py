@@ -74,6 +74,10 @@ class Net:
         copies = (x.size,) * back_copies
         return self.tape.op(name, [x], x.numel, x.dtype, symbols=x.symbols, saves=[x], back=copies)
 
+    def forced_leaf(self, x: Ref) -> None:
+        """A leaf made to require a gradient: its AccumulateGrad node holds it as long as there is a graph."""
+        self.tape.op("accumulate_grad", [x], 0, x.dtype, symbols=(), saves=[x])
+
     def contiguous(self, x: Ref) -> Ref:
         """A copy; its backward hands the gradient on."""
         return self.tape.op("clone", [x], x.numel, x.dtype, symbols=x.symbols, passes=True)

@@ -61,6 +61,7 @@ def symbol(name: str, dims: Dims) -> int:
     sub-group: this rank's share of p + q·r elements, at most 1e9 (DeepSpeed 0.19.8 sub_group_size).
     ``segments/V`` are the distinct tokens of a vocabulary that a sorted batch can hold, ``parts/V`` the pieces
     of 10 rows that they are summed in (aten/native/cuda/EmbeddingBackwardKernel.cu, torch 2.13.0).
+    ``times/P`` is P itself: rows that do not depend on the text, such as patches of a sample's pictures.
     """
     if name.startswith("segments/"):
         return min(_sorted(dims), int(name[9:]))
@@ -69,6 +70,8 @@ def symbol(name: str, dims: Dims) -> int:
     if name.startswith("subgroup/"):
         fixed_part, per_rank = (int(x) for x in name[9:].split("/"))
         return min(-(-(fixed_part + per_rank * dims.r) // dims.n), SUB_GROUP)
+    if name.startswith("times/"):
+        return int(name[6:])
     if name.startswith("chunk/"):
         rows = -(-dims.b * dims.s // int(name[6:]))
         return 1 << (rows - 1).bit_length()

@@ -147,6 +147,13 @@ class Tape:
         self.blocks[-1].program.append(Op(name, self.path, tuple(o.value for o in outs), (), grads))
         return outs
 
+    def detach(self, source: Ref) -> Ref:
+        """The same tensor without history: what runs on it keeps nothing."""
+        origin = self.values[source.value]
+        out = self._value(source.numel, source.symbols, source.dtype, origin.storage, False)
+        self.blocks[-1].program.append(Op("detach", self.path, (out.value,), ()))
+        return out
+
     def leaf(self, numel: int, dtype: DType, symbols: tuple[str, ...] = TOKENS, name: str = "input") -> Ref:
         """An input without history (token ids, labels, masks)."""
         return self.op(name, (), numel, dtype, symbols=symbols, needs_grad=False, category="buffers")

@@ -208,6 +208,18 @@ LAYOUTS: dict[str, Layout] = {
     ),
 }
 
+# Layers of vision towers, by the module that holds them.
+_ENCODER = Layout(norms=("layer_norm1", "layer_norm2"), out="out_proj", up="fc1", down="fc2")
+_QWEN_VISION = Layout(norms=("norm1", "norm2"), attention="attn", qkv="qkv", out="proj", up="fc1", down="fc2")
+LAYOUTS |= {
+    "siglip_vision_model": _ENCODER,
+    "clip_vision_model": _ENCODER,
+    "qwen2_vl_vision": _QWEN_VISION,
+    "qwen2_5_vl_vision": replace(_QWEN_VISION, up="up_proj", down="down_proj"),
+    "qwen3_vl_vision": replace(_QWEN_VISION, up="linear_fc1", down="linear_fc2"),
+    "pixtral": Layout(norms=("attention_norm", "ffn_norm"), attention="attention", mlp="feed_forward"),
+}
+
 # peft 0.21.2 utils/constants.py TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING, the families above.
 PEFT_DEFAULT_TARGETS: dict[str, tuple[str, ...]] = {
     "llama": ("q_proj", "v_proj"),

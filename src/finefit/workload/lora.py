@@ -20,6 +20,7 @@ from finefit.workload.parameters import (
     layer_parameters,
 )
 from finefit.workload.recipe import Lora
+from finefit.workload.vision import tower_parameters
 
 _ALL = {"all", "all-linear"}  # LLaMA-Factory's and PEFT's words for every linear module but the head
 
@@ -118,6 +119,8 @@ def _modules(model: Model) -> Iterator[tuple[Parameter, int]]:
     for first, copies in layer_kinds(model):
         for parameter in layer_parameters(model, first):
             yield parameter, copies
+    if model.tower is not None:
+        yield from tower_parameters(model.tower)
 
 
 def _adaptable(parameter: Parameter, targets: Sequence[str]) -> bool:

@@ -7,8 +7,12 @@ L layers, A attention heads, K key/value heads, D head dimension, E experts, k o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from finefit.workload.dtypes import DType
+
+if TYPE_CHECKING:
+    from finefit.workload.tower import Tower
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class Model:
     sliding_window: int | None = None
     layer_types: tuple[str, ...] = ()  # "full" | "sliding" a layer; empty: all full
     experts: Experts | None = None  # None: every layer has the MLP of width ``ffn``
+    tower: Tower | None = None  # what reads pictures, beside the language model
     checkpoint_dtype: DType = DType.BF16
     dtype_stated: bool = True  # False: config.json names no dtype, checkpoint_dtype is what the loader falls back to
     checkpoint_quant: str = ""  # "gptq", "awq", ... when the stored weights are quantised already

@@ -105,7 +105,7 @@ def head_parameters(model: Model) -> tuple[Parameter, ...]:
 def parameter_count(model: Model) -> int:
     """Number of parameters, a tied head counted once."""
     outside = (*embedding_parameters(model), *final_parameters(model), *head_parameters(model))
-    return sum(p.numel for p in outside) + layers_numel(model)
+    return sum(p.numel for p in outside) + layers_numel(model) + _tower_numel(model)
 
 
 def active_count(model: Model) -> int:
@@ -131,7 +131,15 @@ def quantised_numel(model: Model) -> int:
     output head and what is tied to it stay as they are, and so do embeddings, norms and biases, and of a
     mixture of experts the router and the experts where they are 3-D tensors.
     """
-    return layers_numel(model, "linear")
+    return layers_numel(model, "linear") + _tower_numel(model, "linear")
+
+
+def _tower_numel(model: Model, *kinds: str) -> int:
+    if model.tower is None:
+        return 0
+    from finefit.workload.vision import tower_numel  # it lists a tower's layers with the functions of this module
+
+    return tower_numel(model.tower, *kinds)
 
 
 def _linear(model: Model, names: Layout, path: str, n_in: int, n_out: int, *, bias: bool) -> list[Parameter]:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from finefit.workload.dtypes import DType
 from finefit.workload.optimizers import OPTIMIZERS, Kind
 from finefit.workload.sourced import Source
+from finefit.workload.tower import Images
 
 _NO_SOURCES: Mapping[str, Source] = MappingProxyType({})
 
@@ -132,6 +133,8 @@ class Recipe:
     max_steps: int | None = None
     max_samples: int | None = None
     eval_batch: int | None = None  # None: no evaluation during the run
+    images: Images | None = None  # pictures of a sample; None: text alone, a vision tower then idles
+    frozen: frozenset[str] = frozenset()  # of "tower", "projector", "language": neither trained nor adapted
     stack: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     sources: Mapping[str, Source] = field(default_factory=lambda: _NO_SOURCES, compare=False)
 
