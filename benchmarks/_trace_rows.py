@@ -6,9 +6,11 @@ last and one between. Sources: config.json of the model named in each entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from finefit.step.decoder import EAGER_ONLY
 from finefit.workload import DType, Experts, Lora, Model, Optimizer, Quant, Recipe
 from finefit.workload.families import EXPERT_TARGETS, layout
 from finefit.workload.lora import linear_modules
@@ -23,6 +25,7 @@ class Row:
     name: str
     model: Model
     recipe: Recipe
+    config: Mapping[str, Any] | None = None  # the config.json to trace, where the model was read from one
 
 
 def _model(name: str, family: str, h: int, a: int, k: int, d: int, f: int, v: int, **more: object) -> Model:
@@ -252,15 +255,17 @@ FULL = Recipe("full", DType.BF16, FUSED, 512, 2)
 def _lora(model: Model, *, everything: bool = True, rank: int = 16, dtype: DType = DType.FP32) -> Lora:
     """Adapters on every linear module, or on those that make queries and values."""
     names = layout(model.family)
-    few = (names.qkv,) if model.fused_qkv else (names.q, names.v)
+    every = linear_modules(model)
+    few = tuple(name for name in every if name in (names.qkv, names.q, names.v)) or every[:1]
     converted = EXPERT_TARGETS.get(model.family, frozenset())
-    every = tuple(name for name in linear_modules(model) if name not in converted)
+    every = tuple(name for name in every if name not in converted)
     return Lora(rank, 2 * rank, targets=every if everything else few, dtype=dtype)
 
 
 def _methods(model: Model) -> dict[str, Recipe]:
-    # transformers refuses SDPA for Gemma 2, whose scores have a soft cap.
-    full = replace(FULL, attention="eager") if model.attention_softcap else FULL
+    # transformers refuses SDPA for Gemma 2, whose scores have a soft cap, and for families that never had it.
+    eager = model.attention_softcap or model.family in EAGER_ONLY
+    full = replace(FULL, attention="eager") if eager else FULL
     lora = replace(full, method="lora", lora=_lora(model))
     methods = {
         "full": full,

@@ -19,6 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks._config_rows import config_rows
 from benchmarks._trace_rows import Row, rows
 from benchmarks.tables import write_between
 from benchmarks.trace_page import LISTED, page
@@ -68,7 +69,7 @@ def _both(row: Row) -> tuple[Timeline, Timeline]:
     from finefit.lab.trace import trace
     from finefit.memory.estimate import timeline
 
-    return timeline(row.model, row.recipe), trace(row.model, row.recipe)
+    return timeline(row.model, row.recipe), trace(row.model, row.recipe, config=row.config)
 
 
 def score(row: Row) -> Score:
@@ -207,7 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lines", type=int, default=25, help="with --diff: lines to print")
     options = parser.parse_args(arguments)
     if options.diff:
-        found = [row for row in rows(quick=False) if row.name == options.diff]
+        found = [row for row in (*rows(quick=False), *config_rows(quick=False)) if row.name == options.diff]
         if not found:
             print(f"no row is called {options.diff}; see --list", file=sys.stderr)
             return 2
@@ -215,7 +216,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.measured or options.versions or options.traces:
         return _elsewhere(options)
-    chosen = [row for row in rows(options.quick) if options.only in row.name]
+    every = (*rows(options.quick), *config_rows(options.quick))
+    chosen = [row for row in every if options.only in row.name]
     if options.list:
         print("\n".join(row.name for row in chosen))
         return 0

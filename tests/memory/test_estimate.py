@@ -217,5 +217,5 @@ def test_a_layer_keeps_every_copy_of_a_token() -> None:
 
 
 def test_families_without_a_step_are_refused_by_name() -> None:
-    with pytest.raises(NotModelled, match="bloom"):
-        estimate(find("bigscience/bloom-7b1"), Recipe("full", DType.BF16, Optimizer("adamw"), seq_len=64))
+    with pytest.raises(NotModelled, match="deepseek"):
+        estimate(find("deepseek-ai/deepseek-moe-16b-base"), Recipe("full", DType.BF16, Optimizer("adamw"), seq_len=64))

@@ -12,6 +12,7 @@ from typing import Any
 
 from finefit.errors import InputError, NotModelled
 from finefit.formats.hf_experts import experts
+from finefit.formats.hf_particulars import particulars
 from finefit.formats.hf_families import SAME_AS, TRAITS, Flag, Traits
 from finefit.formats.hf_refusals import reason
 from finefit.formats.hf_vision import has_tower, text_config, tower_from_config
@@ -108,7 +109,7 @@ def model_from_config(config: Mapping[str, Any], name: str, origin: str) -> Mode
     family = _family(config, name, origin)
     traits = TRAITS[family]
     model = _read(keys, family, traits, name, origin)
-    model = _particulars(keys, model)
+    model = particulars(keys, _particulars(keys, model))
     if not model.head_dim or not model.ffn:
         raise InputError(
             f"{model.heads} attention heads on a hidden size of {model.hidden} leave nothing for each",
@@ -313,7 +314,7 @@ def _particulars(keys: _Keys, model: Model) -> Model:
                 fix=_FIX,
             )
         # modeling_opt.py OPTLearnedPositionalEmbedding.offset = 2
-        return replace(model, max_position=model.max_position + 2, embedding_dropout=model.residual_dropout)
+        return replace(model, max_position=model.max_position + 2)
     if family == "mpt":
         return replace(model, ffn=model.hidden * keys.size("expansion_ratio", default=4))
     if family == "glm4_moe":  # GLM-4.5 has norms of queries and keys, GLM-4.5-Air has none

@@ -143,6 +143,17 @@ TRAITS: dict[str, Traits] = {
     "mpt": Traits(
         tied=True, activation="gelu", gated=False, norm="layer", norm_bias=False, position="alibi", fused_qkv=True
     ),
+    "falcon": Traits(
+        tied=True,
+        activation="gelu",
+        gated=False,
+        norm="layer",
+        qkv_bias=("bias", False),
+        o_bias=("bias", False),
+        mlp_bias=("bias", False),
+        parallel=("parallel_attn", True),
+        fused_qkv=True,
+    ),
     "opt": replace(_ALL_BIASES, tied=True, activation="relu", position="learned", dropouts=(0.0, 0.1, 0.1)),
     "granite": _LLAMA,
     "smollm3": replace(_LLAMA, tied=True, kv_heads=4, max_position=32768),
@@ -250,6 +261,8 @@ TRAITS: dict[str, Traits] = {
 
 # Other spellings of the same structure: (model_type or architecture) -> family.
 SAME_AS: dict[str, str] = {
+    "RefinedWebModel": "falcon",  # tiiuae's remote code before transformers held Falcon
+    "RefinedWeb": "falcon",
     "phi-msft": "phi",  # the remote-code name of phi-1.5 and phi-2 before transformers held them
     "Yi": "llama",  # 01-ai's remote code before it moved to LlamaForCausalLM
     "LlamaForCausalLM": "llama",

@@ -43,7 +43,6 @@ _TYPES: dict[str, str] = {
     "a decoder with block-sparse attention": "phi3small",
     _NAS: "nemotron-nas",
     "a decoder with ternary weights": "bitnet",
-    "a Falcon decoder": "falcon RefinedWebModel RefinedWeb",
 }
 REASONS: dict[str, str] = {model_type: why for why, types in _TYPES.items() for model_type in types.split()}
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from finefit.errors import NotModelled
 from finefit.lab.config import config_of
@@ -42,19 +43,23 @@ def refuse_untraced(recipe: Recipe) -> None:
             raise NotModelled(f"{what} cannot be traced yet", fix="trace the recipe without it")
 
 
-def load_model(model: Model, recipe: Recipe, device: str = "cuda") -> Any:
+def load_model(model: Model, recipe: Recipe, device: str = "cuda", config: Mapping[str, Any] | None = None) -> Any:
     """The model as ``from_pretrained`` leaves it: in the recipe's dtype, quantised weight by weight.
+
+    Args:
+        config: a config.json to build from; None: from the model's dimensions.
 
     On "cuda" it must run inside ``shim.fake_cuda`` and a ``FakeTensorMode``.
 
     Raises:
         NotModelled: the family is unknown, or its code refuses the attention implementation.
     """
-    config, dtype = config_of(model), DTYPES[recipe.weight_dtype]
+    built = config_of(model) if config is None else CONFIG_MAPPING[config["model_type"]](**config)
+    dtype = DTYPES[recipe.weight_dtype]
     try:
         with torch.device(device):
             module: Any = (AutoModelForCausalLM if model.tower is None else AutoModelForImageTextToText).from_config(
-                config, attn_implementation=_ATTENTION[recipe.attention], **{_DTYPE: dtype}
+                built, attn_implementation=_ATTENTION[recipe.attention], **{_DTYPE: dtype}
             )
     except ValueError as error:  # Gemma 2 has no SDPA
         raise NotModelled(

@@ -63,7 +63,16 @@ def gemm_4bit(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[int]:
     return temps
 
 
+def safe_softmax(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[int]:
+    """The softmax itself and a boolean of its shape, before rows that are masked whole become zeros.
+
+    torch 2.13.0 ``native/SoftMax.cpp`` ``_safe_softmax``.
+    """
+    return [args[0].numel() * args[0].element_size(), args[0].numel()]
+
+
 TEMPS: dict[str, Temps] = {
+    "aten::_safe_softmax": safe_softmax,
     "aten::_scaled_dot_product_flash_attention_backward": flash_backward,
     "aten::embedding_dense_backward": embedding_backward,
     "bitsandbytes::gemm_4bit": gemm_4bit,
@@ -73,6 +82,7 @@ TEMPS: dict[str, Temps] = {
 SOURCES = {
     "_scaled_dot_product_flash_attention_backward": "torch 2.13.0 transformers/cuda/flash_attn/flash_api.cpp mha_bwd",
     "embedding_dense_backward": "torch 2.13.0 native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu",
+    "_safe_softmax": "torch 2.13.0 native/SoftMax.cpp _safe_softmax",
     "gemm_4bit": "bitsandbytes 0.50.2 backends/cuda/ops.py _dequant_linear_fallback",
     "cublas_workspace": "torch 2.13.0 cuda/CublasHandlePool.cpp parseChosenWorkspaceSize",
     "nonzero": "torch 2.13.0 native/TensorAdvancedIndexing.cpp expandTensors: every element taken as chosen",

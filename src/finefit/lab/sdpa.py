@@ -40,9 +40,12 @@ def _aligned(mask: torch.Tensor, query: torch.Tensor, keys: int) -> torch.Tensor
 
 def backend(query: torch.Tensor, key: torch.Tensor, masked: bool, gqa: bool, flash: bool) -> str:
     """The kernel CUDA takes: "flash", "efficient" or "math"."""
+    grouped = key.size(-3) != query.size(-3)
+    if grouped and not gqa:
+        return "math"  # sdp_utils.cpp check_batch_size_and_num_heads_dense: heads broadcast in no other kernel
     if flash and query.dtype in _HALF and query.size(-1) <= _FLASH_HEAD_DIM and not masked:
         return "flash"
-    if gqa and key.size(-3) != query.size(-3):
+    if grouped:
         return "math"  # the memory-efficient kernel has no grouped queries
     return "efficient"
 

@@ -179,12 +179,31 @@ def _watch_reentrant(state: Recompute) -> Iterator[None]:
 
     def backward(*args: Any) -> Any:
         state.depth += 1
+        torch._C._set_only_lift_cpu_tensors(True)
         try:
             return original(*args)
         finally:
             state.depth -= 1
 
     with _set(CheckpointFunction, "backward", staticmethod(backward)):
+        yield
+
+
+@contextmanager
+def _constants_in_recomputation() -> Iterator[None]:
+    """Constants that a layer makes again in the backward thread become fake tensors there too.
+
+    ``FakeTensorMode`` asks torch to make them on the CPU first, but only in the thread that entered the mode.
+    """
+    import torch.utils.checkpoint as checkpoint
+
+    original = checkpoint._run_fn_with_dynamo_disabled
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        torch._C._set_only_lift_cpu_tensors(True)
+        return original(*args, **kwargs)
+
+    with _set(checkpoint, "_run_fn_with_dynamo_disabled", run):
         yield
 
 
@@ -236,6 +255,7 @@ def fake_cuda(attention: Callable[..., torch.Tensor], arch: str = "sm80") -> Ite
             # Masks: transformers takes fake tensors for a compiler's and then builds masks it skips otherwise.
             stack.enter_context(_set(imports, "is_fake_tensor", lambda x: False))
         stack.enter_context(_watch_reentrant(state))
+        stack.enter_context(_constants_in_recomputation())
         stack.enter_context(flash_package())
         stack.enter_context(fake_triton())
         yield state

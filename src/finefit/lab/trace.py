@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from finefit.errors import NotModelled
 from finefit.memory.timeline import Timeline
@@ -44,11 +45,12 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def trace(model: Model, recipe: Recipe, *, arch: str = "sm80") -> Timeline:
+def trace(model: Model, recipe: Recipe, *, arch: str = "sm80", config: Mapping[str, Any] | None = None) -> Timeline:
     """Load, first step and steady step of one GPU.
 
     Args:
         arch: compute capability of the GPU whose kernels are assumed ("sm80", "sm90", ...).
+        config: the model's config.json, to build it from in place of its dimensions.
 
     Raises:
         NotModelled: something in the recipe cannot be traced, or this torch cannot be patched.
@@ -60,7 +62,7 @@ def trace(model: Model, recipe: Recipe, *, arch: str = "sm80") -> Timeline:
         warnings.warn(f"tracing was tested on torch {TORCH}, this is {torch.__version__}", stacklevel=2)
         self_check()
     try:
-        return _traced(model, recipe, arch)
+        return _traced(model, recipe, arch, config)
     except RuntimeError as error:
         if "device_ready_queues_" not in str(error):
             raise
@@ -70,7 +72,7 @@ def trace(model: Model, recipe: Recipe, *, arch: str = "sm80") -> Timeline:
         ) from error
 
 
-def _traced(model: Model, recipe: Recipe, arch: str) -> Timeline:
+def _traced(model: Model, recipe: Recipe, arch: str, config: Mapping[str, Any] | None) -> Timeline:
     transformers.logging.set_verbosity_error()
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it looks for CPU kernels, which are never run
     rank = recipe.lora.rank if recipe.lora else 0
@@ -81,7 +83,7 @@ def _traced(model: Model, recipe: Recipe, arch: str) -> Timeline:
         known_grids(model, recipe),
     ):
         warnings.simplefilter("ignore", FutureWarning)  # peft calls names that transformers 5 renamed
-        module = load_model(model, recipe)
+        module = load_model(model, recipe, config=config)
         with Tracker(recompute, arch, recipe.padded) as tracker, no_collection():
             for tensor, (_, owner) in tensors_of(module):
                 tracker.adopt(tensor, owner)

@@ -154,7 +154,9 @@ class Player:
 
     @staticmethod
     def last_saving(block: Block) -> int:
-        return max((i for i, item in enumerate(block.program) if isinstance(item, Op) and item.saves), default=-1)
+        """Where the last tensor or parameter is saved."""
+        saving = (isinstance(item, Op) and (item.saves or item.saves_weight) for item in block.program)
+        return max((i for i, saves in enumerate(saving) if saves), default=-1)
 
     def recompute(self, number: int, block: Block, last: int) -> list[int]:
         """Run the block again, now saving. Returns what stays referenced until its backward is done.
@@ -169,6 +171,8 @@ class Player:
                 if item.value in born:
                     del born[item.value]
                     self.drop(item.value)
+                continue
+            if item.once:
                 continue
             if position == last and not set(item.saves) & set(item.outs):
                 self.save(number, position, item)

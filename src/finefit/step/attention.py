@@ -14,7 +14,7 @@ from finefit.step.versions import hands_over_groups
 from finefit.workload.dtypes import DType
 
 SCORES = ("b", "s", "s")
-WIDE_ROTARY = frozenset({"ernie4_5", "ernie4_5_moe"})  # families that rotate in fp32
+WIDE_ROTARY = frozenset({"ernie4_5", "ernie4_5_moe", "cohere", "cohere2"})  # families that rotate in fp32
 
 
 def rotate_half(net: Net, x: Ref) -> Ref:
@@ -29,6 +29,8 @@ def head_major(net: Net) -> bool:
     The flash kernel's output takes the layout of the query, so joining the heads needs a copy. Families
     that rotate part of a head do so, and Phi-3 always.
     """
+    if net.model.family == "gptj":  # rotates before it puts the heads first
+        return False
     return net.model.position == "rope" and (net.model.rotary_fraction < 1 or net.model.family == "phi3")
 
 
@@ -40,13 +42,14 @@ def rotary(net: Net, query: Ref, key: Ref, cos: Ref, sin: Ref) -> tuple[Ref, Ref
 
 
 def wide_rotary(net: Net, query: Ref, key: Ref, cos: Ref, sin: Ref) -> tuple[Ref, Ref]:
-    """ERNIE 4.5's ``apply_rotary_pos_emb``: neighbours are paired, the tables and products are fp32.
+    """``apply_rotary_pos_emb`` of ERNIE 4.5 and Cohere: neighbours are paired, the products are fp32.
 
     ``stack((-x2, x1)).flatten()`` makes half a copy for the negation and a whole one for the result.
     """
     tape = net.tape
-    cos = tape.leaf(net.model.head_dim, DType.FP32, ("s",), "repeat_interleave")
-    sin = tape.leaf(net.model.head_dim, DType.FP32, ("s",), "repeat_interleave")
+    if net.model.family.startswith("ernie"):
+        cos = tape.leaf(net.model.head_dim, DType.FP32, ("s",), "repeat_interleave")
+        sin = tape.leaf(net.model.head_dim, DType.FP32, ("s",), "repeat_interleave")
     outs = []
     for x in (query, key):
         wide = net.mul(net.cast(x, DType.FP32), cos)
@@ -121,18 +124,26 @@ def efficient(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None) -> R
 
 
 def math(net: Net, query: Ref, key: Ref, value: Ref) -> Ref:
-    """The composite kernel (aten/native/transformers/attention.cpp): scores of b·A·s² elements.
+    """The composite kernel (aten/native/transformers/attention.cpp): scores of b·A·s² elements in fp32.
 
-    Inside ``_safe_softmax``: a boolean of the scores' shape and the selected result.
+    Inside ``_safe_softmax``: a boolean of the scores' shape and the selected result. 16-bit inputs are widened,
+    and scores as well as output are narrowed again at the end.
     """
-    tape, heads, dtype = net.tape, net.model.heads, query.dtype
+    tape, heads, half, dtype = net.tape, net.model.heads, query.dtype, DType.FP32
+    query, key, value = (net.cast(x, dtype) for x in (query, key, value))
+    widened = (query, key, value)  # variables of the kernel's wrapper hold them to its end
     query = net.scale(query)
     key, value = net.scale(repeat_kv(net, key)), repeat_kv(net, value)
-    scores = tape.op("bmm", [query, key], heads, dtype, symbols=SCORES, saves=[query, key], flops=_half_flops(net))
+    scores = tape.op("bmm", [query, key], heads, dtype, symbols=SCORES, saves=[query, key], flops=half_flops(net))
     inner = (Size(1, heads, SCORES), Size(dtype.bytes, heads, SCORES))
     weights = tape.op("safe_softmax", [scores], heads, dtype, symbols=SCORES, save_out=True, temps=inner)
     del scores
-    return tape.op("bmm", [weights, value], net.model.q_width, dtype, saves=[weights, value], flops=_half_flops(net))
+    out = tape.op("bmm", [weights, value], net.model.q_width, dtype, saves=[weights, value], flops=half_flops(net))
+    del widened
+    if half == dtype:
+        return out
+    narrow = (Size(half.bytes, heads, SCORES),)
+    return tape.op("to", [out], out.numel, half, symbols=out.symbols, temps=narrow)
 
 
 def sdpa(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: float) -> Ref:
@@ -158,9 +169,33 @@ def sdpa(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: 
     return efficient(net, query, key, value, additive)
 
 
-def _half_flops(net: Net) -> Flops:
+def wide_eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: float) -> Ref:
+    """GPT-Neo's ``_attn``: queries, keys and scores in fp32, its own causal mask besides the library's."""
+    tape, heads, half = net.tape, net.model.heads, value.dtype
+    query, key = net.cast(query, DType.FP32), net.cast(key, DType.FP32)
+    scores = tape.op("bmm", [query, key], heads, DType.FP32, symbols=SCORES, saves=[query, key], flops=half_flops(net))
+    scores = tape.op("where", [scores], heads, DType.FP32, symbols=SCORES, saves_weight=True)  # a view of the buffer
+    if mask is not None:
+        scores = tape.op("add", [scores], heads, DType.FP32, symbols=SCORES, passes=True)
+    weights = softmax(net, scores, DType.FP32)
+    del scores
+    weights = net.dropout(net.cast(weights, half), dropout)
+    out = tape.op("bmm", [weights, value], net.model.q_width, half, saves=[weights, value], flops=half_flops(net))
+    return net.contiguous(out)
+
+
+def half_flops(net: Net) -> Flops:
     """One of the two products of the scores."""
     return Flops("attention", net.model.q_width, SCORES)
+
+
+def softmax(net: Net, scores: Ref, dtype: DType) -> Ref:
+    """``F.softmax(scores, dtype=dtype)``: a copy in that dtype first, except from fp16 to fp32, which one kernel does.
+
+    torch 2.13.0 aten/native/SoftMax.cpp ``softmax``.
+    """
+    wide = net.alias(scores) if scores.dtype == DType.FP16 and dtype == DType.FP32 else net.cast(scores, dtype)
+    return net.tape.op("softmax", [wide], scores.numel, dtype, symbols=SCORES, save_out=True)
 
 
 def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: float, softcap: bool = False) -> Ref:
@@ -175,7 +210,7 @@ def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout:
         half,
         symbols=SCORES,
         saves=[query, key],
-        flops=_half_flops(net),
+        flops=half_flops(net),
     )
     scores = net.scale(scores)
     if softcap:
@@ -184,9 +219,8 @@ def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout:
         scores = net.scale(scores)
     if mask is not None:
         scores = net.add(scores, mask)
-    wide = half if net.model.family == "gpt2" else DType.FP32  # GPT-2's softmax keeps the dtype
-    weights = tape.op("softmax", [scores], heads, wide, symbols=SCORES, save_out=True)
-    weights = net.cast(weights, half)
+    wide = scores.dtype if net.model.family == "gpt2" else DType.FP32  # GPT-2's softmax keeps the dtype
+    weights = net.cast(softmax(net, scores, wide), half)
     del scores
     weights = net.dropout(weights, dropout)
     out = tape.op(
@@ -195,6 +229,6 @@ def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout:
         net.model.q_width,
         half,
         saves=[weights, value],
-        flops=_half_flops(net),
+        flops=half_flops(net),
     )
     return net.contiguous(out)

@@ -14,6 +14,7 @@ from finefit.step.linear import Linears
 from finefit.step.loss import chunked_loss, full_loss, fused_linear_loss
 from finefit.step.net import Net
 from finefit.step.ops import Param, Step
+from finefit.step.size import Size
 from finefit.step.tape import TOKENS, Ref, Tape
 from finefit.step.versions import version_tuple
 from finefit.step.vision import HOOKED, Vision, add_deep, idle
@@ -45,6 +46,7 @@ class _Builder:
         self.linears = Linears(self.net)
         self.names = layout(model.family)
         self.decoder = Decoder(self.net, self.linears, self.names)
+        self.inputs: list[Ref] = []  # embeddings that variables of the model's forward hold to its end
         self.deep: list[Ref] = []  # what DeepStack adds after the first layers
 
     # -- parameters --------------------------------------------------------------------------------
@@ -159,7 +161,9 @@ class _Builder:
             with tape.module(self.names.position):
                 table = f"{self.names.position}.weight"
                 params = (table,) if net.trainable(table) else ()
-                places = tape.op("embedding", [], model.hidden, net.weight_dtype(table), symbols=("s",), params=params)
+                rows = ("b", "s") if model.family == "opt" else ("s",)  # OPT counts positions in each row's mask
+                places = tape.op("embedding", [], model.hidden, net.weight_dtype(table), symbols=rows, params=params)
+            self.inputs = [hidden, places]
             hidden = net.add(hidden, places)
         if self.decoder.gemma:
             hidden = net.scale(hidden)  # inside the embedding module, so its output is the leaf
@@ -223,7 +227,11 @@ class _Builder:
             cos = tape.leaf(width, dtype, rows, "cos")
             sin = tape.leaf(width, dtype, rows, "sin")
         attention = attention_in_use(self.net)
-        if attention == "eager":
+        if model.family == "falcon" and attention == "sdpa":
+            alibi = model.position == "alibi"  # the bias of every head is laid into the mask
+            dtype = hidden.dtype if alibi else DType.BOOL
+            mask = tape.leaf(model.heads if alibi else 1, dtype, ("b", "s", "s"), "causal_mask")
+        elif attention == "eager":
             mask = tape.leaf(1, hidden.dtype, ("b", "s", "s"), "causal_mask")
         elif (recipe.padded or self._sees_ahead()) and attention == "sdpa":
             mask = tape.leaf(1, DType.BOOL, ("b", "s", "s"), "causal_mask")
@@ -270,6 +278,10 @@ class _Builder:
 
     def build(self, folded: bool) -> Step:
         tape, model = self.tape, self.model
+        if model.family == "gpt_neo":  # modeling_gpt_neo.py GPTNeoSelfAttention keeps a triangle of booleans a layer
+            tape.buffers += [("attn.bias", Size(1, model.max_position**2))] * model.layers
+        if model.family == "gpt_neo":  # modeling_gpt_neo.py GPTNeoSelfAttention keeps a triangle of booleans a layer
+            tape.buffers += [("attn.bias", Size(1, model.max_position**2))] * model.layers
         with tape.block("embedding"):
             self.register(embedding_parameters(model))
             hidden = self.embed()
@@ -283,6 +295,7 @@ class _Builder:
             self.register(head_parameters(model))
             hidden = self.decoder.norm(hidden, self.names.final_norm)
             del at
+            self.inputs.clear()
             self.head(hidden)
             del hidden
             self.net.weight_casts.clear()
@@ -325,10 +338,6 @@ def _refuse(model: Model, recipe: Recipe) -> None:
     if model.experts is not None and version is not None and version_tuple(version) < (5,):
         what = f"experts of transformers {version}, each a module of its own, are not modelled yet ({model.name})"
         raise NotModelled(what, fix="plan it with transformers 5, which stacks the experts of a layer in one tensor")
-    if model.position == "alibi":
-        raise NotModelled(
-            f"ALiBi attention is not modelled yet ({model.name})", fix="take a model with rotary positions"
-        )
     if model.checkpoint_quant:
         what = f"{model.checkpoint_quant} checkpoints are not modelled yet ({model.name})"
         raise NotModelled(what, fix="take the 16-bit checkpoint with quantization_bit 4 or 8")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from finefit.step import alibi, falcon, norms
 from finefit.step import attention as kernels
 from finefit.step.experts import MIXTURES, Mixture
 from finefit.step.linear import Linears
@@ -19,6 +20,7 @@ from finefit.step.tape import Ref
 from finefit.step.versions import caches, copies_into_cache
 from finefit.workload.dtypes import DType
 from finefit.workload.families import Layout
+from finefit.workload.parameters import layer_norms
 
 
 @dataclass(slots=True)
@@ -37,9 +39,15 @@ MODELLED = frozenset(
         "llama", "mistral", "ministral", "ministral3", "qwen", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text",
         "phi", "phi3", "gpt2", "gpt_neox", "gpt_bigcode", "internlm", "internlm2", "internlm3", "baichuan",
         "granite", "smollm3", "seed_oss", "olmo", "olmo2", "olmo3", "starcoder2", "stablelm", "xverse", "mimo",
-        "ernie4_5", "exaone", "chatglm", "glm",
+        "ernie4_5", "exaone", "chatglm", "glm", "glm4", "exaone4", "nemotron", "vaultgemma", "gpt_neo", "gptj", "opt",
+        "hunyuan_v1_dense", "apertus", "arcee", "mpt", "bloom", "cohere", "cohere2", "minicpm", "orion", "falcon",
     }
 ) | MIXTURES  # fmt: skip
+
+# No _supports_sdpa in their modelling code: transformers gives them eager attention by itself.
+EAGER_ONLY = frozenset({"bloom", "mpt", "gpt_neo"})
+# Their layers return the attention weights, whether asked for or not.
+RETURNS_WEIGHTS = EAGER_ONLY | {"falcon"}
 
 
 class Decoder:
@@ -47,7 +55,7 @@ class Decoder:
 
     def __init__(self, net: Net, linears: Linears, names: Layout) -> None:
         self.net, self.linears, self.names = net, linears, names
-        self.gemma = net.model.family.startswith("gemma")
+        self.gemma = net.model.family.startswith(("gemma", "vaultgemma"))
         recipe = net.recipe
         self._caches = recipe.returns_cache and caches(
             net.model.family, recipe.stack.get("transformers"), recipe.checkpointing == "full"
@@ -61,6 +69,8 @@ class Decoder:
         net = self.net
         with net.tape.module(path):
             full = net.tape.path
+            if net.model.family in ("cohere", "cohere2"):
+                return norms.cohere_norm(net, x, f"{full}.weight", width)
             if net.model.norm == "layer":
                 return net.layer_norm(x, full)
             if net.recipe.fused_kernels:
@@ -83,6 +93,8 @@ class Decoder:
     def activation(self, x: Ref) -> Ref:
         """Activations as ``transformers.activations.ACT2FN`` implements them."""
         net, name = self.net, self.net.model.activation
+        if name in norms.ACTIVATIONS:
+            return norms.ACTIVATIONS[name](net, x)
         if name in ("gelu_new", "gelu_fast"):
             return self._gelu_new(x)
         if name == "relu":
@@ -112,16 +124,24 @@ class Decoder:
         with net.tape.module(names.attention):
             if model.fused_qkv:
                 qkv = lin(x, names.qkv)
-                query, key, value = net.tape.split(qkv, [model.q_width, model.kv_width, model.kv_width])
+                if model.family == "falcon":
+                    query, key, value = falcon.heads(net, qkv, not model.shared_norm and model.parallel_block)
+                else:
+                    query, key, value = net.tape.split(qkv, [model.q_width, model.kv_width, model.kv_width])
+                fused = net.alias(qkv) if model.family == "falcon" else None  # a variable to the end
                 del qkv
             else:
+                fused = None
                 query, key, value = lin(x, names.q), lin(x, names.k), lin(x, names.v)
-            if model.qk_norm:
-                width = {"head": model.head_dim, "each": model.head_dim}.get(model.qk_norm)
-                query = self.norm(query, names.q_norm, width=width)
-                key = self.norm(key, names.k_norm, width=width)
-            if at.cos is not None and at.sin is not None:
+            if model.family == "opt":
+                query = net.scale(query)
+            late = model.family == "hunyuan_v1_dense"  # norms after the rotation
+            if model.qk_norm and not late:
+                query, key = self._qk_norms(query, key)
+            if at.cos is not None and at.sin is not None and model.position == "rope":
                 query, key = self._rope(query, key, at.cos, at.sin)
+            if model.qk_norm and late:
+                query, key = self._qk_norms(query, key)
             if self._caches:
                 if copies_into_cache(net.recipe.stack.get("transformers")):
                     key, value = net.contiguous(key), net.contiguous(value)
@@ -130,7 +150,14 @@ class Decoder:
             del query, key, value
             if kernels.head_major(net) and attention_in_use(net) != "eager":
                 out = net.contiguous(out)
+            del fused
             return lin(out, names.out)
+
+    def _qk_norms(self, query: Ref, key: Ref) -> tuple[Ref, Ref]:
+        model = self.net.model
+        width = {"head": model.head_dim, "each": model.head_dim}.get(model.qk_norm)
+        query = self.norm(query, self.names.q_norm, width=width)
+        return query, self.norm(key, self.names.k_norm, width=width)
 
     def _rope(self, query: Ref, key: Ref, cos: Ref, sin: Ref) -> tuple[Ref, Ref]:
         net = self.net
@@ -138,7 +165,7 @@ class Decoder:
             return self._liger_rope(query, key, cos, sin)
         if net.model.family in kernels.WIDE_ROTARY:
             return kernels.wide_rotary(net, query, key, cos, sin)
-        if kernels.head_major(net):
+        if net.model.rotary_fraction < 1 or net.model.family == "phi3":
             return kernels.partial_rotary(net, query, key, cos, sin, net.model.rotary_fraction)
         return kernels.rotary(net, query, key, cos, sin)
 
@@ -155,6 +182,15 @@ class Decoder:
         net = self.net
         p = net.model.attention_dropout
         implementation = attention_in_use(net)
+        if net.model.family == "falcon" and implementation == "sdpa":
+            assert mask is not None
+            return falcon.sdpa(net, query, key, value, mask)
+        if net.model.family == "falcon" and implementation == "eager":
+            return falcon.eager(net, query, key, value, mask)
+        if implementation == "eager" and net.model.position == "alibi":
+            return alibi.eager(net, query, key, value, mask)
+        if implementation == "eager" and net.model.family == "gpt_neo":
+            return kernels.wide_eager(net, query, key, value, mask, p)
         if implementation == "eager":
             return kernels.eager(net, query, key, value, mask, p, softcap=net.model.attention_softcap)
         if implementation == "flash2":
@@ -185,51 +221,69 @@ class Decoder:
 
     def layer(self, hidden: Ref, at: Positions, index: int = 0) -> Ref:
         """Decoder layer ``index``; the wiring depends on where the norms are."""
-        model = self.net.model
+        whole = self.net.model
+        self.net.model = model = whole.in_layer(index)
+        weights = self._previous_weights() if index else None
         if model.parallel_block:
-            return self._parallel(hidden, at)
-        if model.post_norm:
-            return self._post_norm(hidden, at)
-        return self._pre_norm(hidden, at, self.mixture if model.sparse(index) else None)
+            out = self._parallel(hidden, at)
+        elif model.post_norm:
+            out = self._post_norm(hidden, at)
+        else:
+            out = self._pre_norm(hidden, at, self.mixture if model.sparse(index) else None)
+        self.net.model = whole
+        del weights
+        return out
+
+    def _previous_weights(self) -> Ref | None:
+        """Attention weights that the layer before has returned, held by a variable until this one returns."""
+        net = self.net
+        if attention_in_use(net) != "eager" or net.model.family not in RETURNS_WEIGHTS:
+            return None
+        if net.recipe.checkpointing != "full":
+            return None  # they are saved for the backward anyhow
+        return net.tape.op(
+            "returned", [], net.model.heads, net.half, symbols=kernels.SCORES, needs_grad=False, once=True
+        )
 
     def _branch(self, x: Ref) -> Ref:
         """What happens to a branch before it joins the residual: dropout, or Granite's multiplier."""
-        if self.net.model.family in ("granite", "granitemoe"):
+        if self.net.model.family in ("granite", "granitemoe", "minicpm"):
             return self.net.scale(x)
         return self.net.dropout(x, self.net.model.residual_dropout)
 
     def _pre_norm(self, hidden: Ref, at: Positions, mixture: Mixture | None) -> Ref:
-        net, norms, sandwich = self.net, self.names.norms, self.net.model.sandwich_norms
+        net, paths, sandwich = self.net, layer_norms(self.net.model), self.net.model.sandwich_norms
         residual = hidden
-        hidden = self.norm(hidden, norms[0])
+        hidden = self.norm(hidden, paths[0])
         hidden = self._branch(self.attention(hidden, at))
         if sandwich:
-            hidden = self.norm(hidden, norms[1])
+            hidden = self.norm(hidden, paths[1])
         hidden = net.add(residual, hidden)
         residual = hidden
-        hidden = self.norm(hidden, norms[2] if sandwich else norms[1])
+        hidden = self.norm(hidden, paths[2] if sandwich else paths[1])
         hidden = self._branch(self.mlp(hidden) if mixture is None else mixture(hidden))
         if sandwich:
-            hidden = self.norm(hidden, norms[3])
+            hidden = self.norm(hidden, paths[3])
         return net.add(residual, hidden)
 
     def _post_norm(self, hidden: Ref, at: Positions) -> Ref:
-        net, norms = self.net, self.names.norms
+        net, paths = self.net, layer_norms(self.net.model)
         residual = hidden
-        hidden = self.norm(self.attention(hidden, at), norms[0])
+        hidden = self.norm(self.attention(hidden, at), paths[0])
         hidden = net.add(residual, hidden)
         residual = hidden
-        hidden = self.norm(self.mlp(hidden), norms[1])
+        hidden = self.norm(self.mlp(hidden), paths[1])
         return net.add(residual, hidden)
 
     def _parallel(self, hidden: Ref, at: Positions) -> Ref:
-        net, norms, shared = self.net, self.names.norms, self.net.model.shared_norm
-        normed = self.norm(hidden, norms[0])
+        net, paths, shared = self.net, layer_norms(self.net.model), self.net.model.shared_norm
+        normed = self.norm(hidden, paths[0])
+        before = self.norm(hidden, paths[1]) if net.model.family == "falcon" and not shared else None  # both at once
         attended = self._branch(self.attention(normed, at))
-        if not shared:
-            normed = self.norm(hidden, norms[1])
-        fed = self._branch(self.mlp(normed))
-        del normed
+        if before is None and not shared:
+            normed = self.norm(hidden, paths[1])
+        fed = self._branch(self.mlp(normed if before is None else before))
+        del normed, before
         return net.add(net.add(attended, fed), hidden)
 
 
@@ -239,4 +293,5 @@ def attention_in_use(net: Net) -> str:
     transformers 5.24.0 ``integrations/sdpa_attention.py`` refuses ``softcap``.
     """
     asked = net.recipe.attention
-    return "eager" if asked == "sdpa" and net.model.attention_softcap else asked
+    only_eager = net.model.attention_softcap or net.model.family in EAGER_ONLY
+    return "eager" if asked == "sdpa" and only_eager else asked

@@ -32,6 +32,11 @@ class Net:
         self.weight_casts: dict[str, Ref] = {}  # autocast's cache: lives until the context exits
         self.cached: list[Ref] = []  # keys and values that the model returns, with the storage they are views of
 
+    @property
+    def half(self) -> DType:
+        """dtype of matrix products."""
+        return self.autocast or self.recipe.weight_dtype
+
     def cache(self, *tensors: Ref) -> None:
         """The model's outputs hold these."""
         for x in tensors:
@@ -148,6 +153,7 @@ class Net:
             params=params,
             flops=Flops(kind, 2 * n_in * n_out, x.symbols),
             category="logits" if kind == "head" else "activations",
+            saves_weight=x.needs_grad,
         )
 
     def rms_norm(self, x: Ref, name: str | None, *, width: int | None = None, gemma: bool = False) -> Ref:
@@ -168,10 +174,10 @@ class Net:
         if name is None:
             return self.cast(normed, x.dtype)
         if gemma:
-            return self.cast(self._times_weight(normed, name, dtype=DType.FP32), x.dtype)
-        return self._times_weight(self.cast(normed, x.dtype), name)
+            return self.cast(self.weigh(normed, name, dtype=DType.FP32), x.dtype)
+        return self.weigh(self.cast(normed, x.dtype), name)
 
-    def _times_weight(self, x: Ref, name: str, dtype: DType | None = None) -> Ref:
+    def weigh(self, x: Ref, name: str, dtype: DType | None = None) -> Ref:
         """``weight * x`` with a broadcast vector."""
         trainable = self.trainable(name)
         out = promote(x.dtype, dtype or self.weight_dtype(name))
@@ -184,6 +190,7 @@ class Net:
             saves=[x] if trainable else [],
             params=(name,) if trainable else (),
             back=(Size(out.bytes, x.numel, x.symbols),) if trainable else (),
+            saves_weight=x.needs_grad,
         )
 
     def layer_norm(self, x: Ref, name: str) -> Ref:

@@ -36,6 +36,8 @@ class Op:
         saves: values kept alive until this operation's backward has run.
         params: trainable parameters (keys of ``Step.params``) whose gradient it makes.
         temps, back: memory held only while the operation or its backward runs.
+        saves_weight: a parameter is kept for the backward: no memory, but recomputation runs as far as here.
+        once: a recomputation leaves it out.
         assumed: temporaries inside a kernel, taken from its source because no trace shows them.
     """
 
@@ -51,6 +53,8 @@ class Op:
     back_assumed: tuple[Size, ...] = ()
     flops: Flops | None = None
     category: str = "activations"
+    saves_weight: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

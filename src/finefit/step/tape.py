@@ -110,6 +110,8 @@ class Tape:
         flops: Flops | None = None,
         category: str = "activations",
         needs_grad: bool | None = None,
+        saves_weight: bool = False,
+        once: bool = False,
     ) -> Ref:
         """Run one operation with one new output of ``numel`` × symbols elements.
 
@@ -135,6 +137,8 @@ class Tape:
                 back_assumed if grad else (),
                 flops,
                 category,
+                grad and saves_weight,
+                once,
             )
         )
         return out

@@ -188,6 +188,13 @@ LAYOUTS: dict[str, Layout] = {
         final_norm="ln_f",
         attention="self_attention",
     ),
+    "falcon": replace(
+        _NEOX,
+        embedding="word_embeddings",
+        final_norm="ln_f",
+        norms=("input_layernorm", "post_attention_layernorm"),
+        attention="self_attention",
+    ),
     "mpt": Layout(
         embedding="wte",
         final_norm="norm_f",
@@ -241,6 +248,7 @@ PEFT_DEFAULT_TARGETS: dict[str, tuple[str, ...]] = {
     "gpt_neox": ("query_key_value",),
     "chatglm": ("query_key_value",),
     "mpt": ("Wqkv",),
+    "falcon": ("query_key_value",),
 }
 
 _V4_EXPERTS = frozenset({"gate", "gate_proj", "up_proj", "down_proj"})

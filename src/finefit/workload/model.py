@@ -6,7 +6,7 @@ L layers, A attention heads, K key/value heads, D head dimension, E experts, k o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from finefit.workload.dtypes import DType
@@ -36,6 +36,37 @@ class Experts:
     normalised: bool = True
     groups: int = 1
     dense_layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """Multi-head latent attention: keys and values come from one low-rank vector (DeepSeek-V2, arXiv 2405.04434).
+
+    Attributes:
+        query: rank of the queries' low-rank vector, None where they come from one matrix (V2-Lite).
+        key_value: rank of the vector that keys and values come from.
+        nope, rope: widths of a head's part without and with rotary position; value: width of a value head.
+    """
+
+    query: int | None
+    key_value: int
+    nope: int
+    rope: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one layer has in place of the model's own numbers; 0 keeps those.
+
+    Attributes:
+        heads, kv_heads, head_dim: of its attention; ffn: width of its MLP.
+    """
+
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    ffn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +114,9 @@ class Model:
     final_softcap: bool = False
     sliding_window: int | None = None
     layer_types: tuple[str, ...] = ()  # "full" | "sliding" a layer; empty: all full
+    unrotated: tuple[int, ...] = ()  # layers without rotary position (Cohere 2, EXAONE 4, SmolLM 3, Llama 4)
+    shapes: tuple[Shape, ...] = ()  # one a layer where layers differ in width
+    latent: Latent | None = None
     experts: Experts | None = None  # None: every layer has the MLP of width ``ffn``
     tower: Tower | None = None  # what reads pictures, beside the language model
     checkpoint_dtype: DType = DType.BF16
@@ -99,6 +133,26 @@ class Model:
     def kv_width(self) -> int:
         """Width of all key (or value) heads together, K·D."""
         return self.kv_heads * self.head_dim
+
+    def in_layer(self, layer: int) -> Model:
+        """The model as that layer sees it: with the layer's own widths and position."""
+        if not self.shapes and not self.unrotated:
+            return self
+        shape = self.shapes[layer] if self.shapes else Shape()
+        return replace(
+            self,
+            heads=shape.heads or self.heads,
+            kv_heads=shape.kv_heads or self.kv_heads,
+            head_dim=shape.head_dim or self.head_dim,
+            ffn=shape.ffn or self.ffn,
+            position="none" if layer in self.unrotated else self.position,
+        )
+
+    def kind(self, layer: int) -> tuple[object, ...]:
+        """Equal for layers that hold the same tensors and run the same operations."""
+        shape = self.shapes[layer] if layer < len(self.shapes) else None
+        mixer = self.layer_types[layer] if layer < len(self.layer_types) else "full"
+        return (self.sparse(layer), "full" if mixer == "sliding" else mixer, shape, layer in self.unrotated)
 
     def sparse(self, layer: int) -> bool:
         """Whether the MLP of that layer is a mixture of experts."""

@@ -1,8 +1,8 @@
 """Parameter tensors of a model, from its dimensions alone.
 
 Letters as in ``model``: H hidden, F feed-forward width, V vocabulary, A heads, K key/value heads,
-D head dimension, E experts, I width of one. Layers come in at most two kinds: all alike, or some with
-an ordinary MLP among those with experts (``layer_kinds``).
+D head dimension, E experts, I width of one. Layers come in a few kinds (``layer_kinds``): those with an
+ordinary MLP among those with experts, those that differ in width or in what stands at the place of attention.
 """
 
 from __future__ import annotations
@@ -66,18 +66,30 @@ def layer_parameters(model: Model, index: int = 0) -> tuple[Parameter, ...]:
     if not 0 <= index < model.layers:
         raise InputError(f"{model.name} has {model.layers} layers, there is no layer {index}")
     names = layout(model.family)
+    model = model.in_layer(index)
     out = _attention(model, names)
     out += _mixture(model, names) if model.sparse(index) else _mlp(model, names)
-    for norm in names.norms[:1] if model.shared_norm else names.norms:
+    for norm in layer_norms(model):
         out += _norm(model, norm, (model.hidden,))
     return tuple(out)
 
 
+def layer_norms(model: Model) -> tuple[str, ...]:
+    """Paths of the hidden-wide norms of a layer, in order of use."""
+    paths = layout(model.family).norms
+    if model.family == "falcon" and model.parallel_block and not model.shared_norm:
+        return ("ln_attn", "ln_mlp")  # modeling_falcon.py FalconDecoderLayer
+    return paths[:1] if model.shared_norm else paths
+
+
 def layer_kinds(model: Model) -> tuple[tuple[int, int], ...]:
     """Layers that hold the same tensors: (index of the first, how many), in order of the first."""
-    dense = [index for index in range(model.layers) if not model.sparse(index)]
-    sparse = [index for index in range(model.layers) if model.sparse(index)]
-    return tuple(sorted((kind[0], len(kind)) for kind in (dense, sparse) if kind))
+    firsts: dict[tuple[object, ...], int] = {}
+    counts: dict[int, int] = {}
+    for index in range(model.layers):
+        first = firsts.setdefault(model.kind(index), index)
+        counts[first] = counts.get(first, 0) + 1
+    return tuple(counts.items())
 
 
 def layers_numel(model: Model, *kinds: str) -> int:

@@ -1,0 +1,70 @@
+"""What a family spells in its own way and what differs from layer to layer.
+
+Read in transformers 5.24.0 ``models/<family>/configuration_<family>.py`` and ``modeling_<family>.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from finefit.errors import InputError
+from finefit.workload.model import Model
+
+
+class Keys(Protocol):
+    """Typed access to a configuration (``hf_config``)."""
+
+    config: Mapping[str, Any]
+    where: str
+
+    def get(self, *names: str) -> Any: ...
+    def size(self, *names: str, default: int | None = None) -> int: ...
+    def flag(self, flag: bool | tuple[str, bool]) -> bool: ...
+
+
+def particulars(keys: Keys, model: Model) -> Model:
+    """The model with what only its family has."""
+    read = _READERS.get(model.family)
+    return read(keys, model) if read else model
+
+
+def _falcon(keys: Keys, model: Model) -> Model:
+    """FalconConfig: key/value heads by architecture, one norm a layer or two, ALiBi in the RW models."""
+    new = keys.flag(("new_decoder_architecture", False))
+    grouped = keys.size("num_kv_heads", "n_head_kv", default=model.heads)
+    norms = keys.size("num_ln_in_parallel_attn", default=2 if new else 1)
+    return replace(
+        model,
+        kv_heads=grouped if new else 1 if keys.flag(("multi_query", True)) else model.heads,
+        shared_norm=model.parallel_block and norms == 1,
+        position="alibi" if keys.flag(("alibi", False)) else "rope",
+    )
+
+
+def _unrotated_full(keys: Keys, model: Model) -> Model:
+    """Cohere 2 and EXAONE 4 rotate in sliding layers alone, where there are any."""
+    full = tuple(i for i, kind in enumerate(model.layer_types) if kind == "full")
+    return replace(model, unrotated=full if model.sliding_window else ())
+
+
+def _listed_unrotated(keys: Keys, model: Model) -> Model:
+    """SmolLM 3 and Llama 4: ``no_rope_layers`` holds 0 where a layer has no rotary position."""
+    listed = keys.get("no_rope_layers")
+    if listed is None:
+        period = keys.size("no_rope_layer_interval", default=4)
+        return replace(model, unrotated=tuple(i for i in range(model.layers) if (i + 1) % period == 0))
+    if not isinstance(listed, list) or len(listed) != model.layers:
+        raise InputError(
+            "no_rope_layers does not name every layer", where=keys.where, fix=f"give {model.layers} numbers, 0 or 1"
+        )
+    return replace(model, unrotated=tuple(i for i, rotated in enumerate(listed) if not rotated))
+
+
+_READERS: dict[str, Callable[[Keys, Model], Model]] = {
+    "falcon": _falcon,
+    "cohere2": _unrotated_full,
+    "exaone4": _unrotated_full,
+    "smollm3": _listed_unrotated,
+}
