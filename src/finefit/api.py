@@ -53,6 +53,9 @@ class Flags(TypedDict, total=False):
     sharding: str | None
     padded: bool | None
     epochs: float | None
+    image_size: str | None
+    images: int | None
+    freeze: str | None
 
 
 class Data(TypedDict, total=False):

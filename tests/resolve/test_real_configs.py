@@ -25,6 +25,7 @@ PLANNED = {
     "examples/train_lora/qwen3_lora_sft.sh",
     "examples/train_lora/qwen3_lora_sft.yaml",
     "examples/train_lora/qwen3_lora_sft_ds3.yaml",
+    "examples/train_lora/qwen3vl_lora_sft.yaml",
     "examples/train_qlora/qwen3_lora_sft_bnb_npu.yaml",
     "examples/train_qlora/qwen3_lora_sft_otfq.yaml",
 }
@@ -43,7 +44,6 @@ REFUSED = {
     "examples/train_lora/qwen3_lora_dpo.yaml": "dpo",
     "examples/train_lora/qwen3_lora_kto.yaml": "kto",
     "examples/train_lora/qwen3_lora_reward.yaml": "rm",
-    "examples/train_lora/qwen3vl_lora_sft.yaml": "vision",
     "examples/train_qlora/llama3_lora_sft_gptq.yaml": "GPTQ",
     "examples/v1/train_full/train_full_fsdp2.yaml": "v1 schema",
 }

@@ -31,6 +31,9 @@ RECIPE: dict[str, tuple[str, dict[str, Any]]] = {
     "loss": ("--loss", {"help": "full, fused_linear (Liger) or chunked"}),
     "sharding": ("--sharding", {"help": "none, zero1, zero2, zero3 or fsdp"}),
     "padded": ("--padded", {"action": BooleanOptionalAction, "help": "samples of a batch differ in length, or not"}),
+    "image_size": ("--image-size", {"metavar": "WxH", "help": "pixels of a picture, 1024x768"}),
+    "images": ("--images", {"type": int, "metavar": "N", "help": "pictures a sample, 0 for text alone"}),
+    "freeze": ("--freeze", {"help": "parts left alone: tower, projector, language"}),
 }
 RUN: dict[str, tuple[str, dict[str, Any]]] = {
     "epochs": ("--epochs", {"type": float, "metavar": "X", "help": "passes over the data"}),

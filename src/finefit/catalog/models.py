@@ -239,8 +239,17 @@ def _config(cells: dict[str, str]) -> dict[str, Any]:
         elif key == "quant_method":
             config["quantization_config"] = {"quant_method": text}
         else:
-            config[key] = _value(text)
+            _put(config, key, text)
     return config
+
+
+def _put(config: dict[str, Any], key: str, text: str) -> None:
+    """A key of its own; one inside a block is written ``block.key``, the items of a list are joined by bars."""
+    *blocks, last = key.split(".")
+    for block in blocks:
+        config = config.setdefault(block, {})
+    items = text.split("|")
+    config[last] = [_value(item) for item in items if item] if len(items) > 1 else _value(text)
 
 
 def _value(text: str) -> int | float | bool | str:

@@ -81,6 +81,8 @@ def _matters(key: str, recipe: Recipe, lengths: Lengths | None) -> bool:
         return sharded or key in ("sharding.kind", "sharding.ranks")
     if key in ("optimizer.rank", "optimizer.targets", "optimizer.in_backward"):
         return bool(_value(key, recipe, None))
+    if key in ("images.max_pixels", "frozen"):
+        return bool(_value(key, recipe, None))
     if key == "optimizer.momentum":
         return recipe.optimizer.name == "sgd"
     if key in ("max_steps", "max_samples", "eval_batch", "optimizer.state_dtype"):

@@ -14,6 +14,7 @@ from finefit.formats.tools import TOOLS
 from finefit.resolve.companions import model_named
 from finefit.resolve.config import overridden, resolve_config
 from finefit.resolve.data import file_lengths
+from finefit.resolve.images import of_said, pictured
 from finefit.resolve.notes import Notes
 from finefit.resolve.reading_recipe import deepspeed_mapping, recipe_of, refuse
 from finefit.resolve.readings import Reading, cloud, reading_of
@@ -69,7 +70,7 @@ def resolve_any(
     if count is not None and count > 1:
         where = reading.values["gpus"].source.detail
         notes.assume(f'the run is launched on {count} GPUs ({where}); state them: --gpu "{count}x CARD"')
-    return Resolved(
+    resolved = Resolved(
         model=model,
         model_text=reading.text("model") or "",
         recipe=recipe,
@@ -79,6 +80,7 @@ def resolve_any(
         assumptions=tuple(notes.assumptions),
         warnings=tuple(notes.warnings),
     )
+    return pictured(resolved, lambda: of_said(said))
 
 
 def _launched(said: Said) -> dict[str, object]:

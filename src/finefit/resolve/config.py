@@ -11,6 +11,7 @@ from finefit.formats import llamafactory, yaml11
 from finefit.formats.said import Said
 from finefit.resolve.companions import model_named
 from finefit.resolve.data import config_lengths, file_lengths
+from finefit.resolve.images import of_llamafactory, pictured
 from finefit.resolve.notes import Notes
 from finefit.resolve.recipe import recipe_of
 from finefit.resolve.resolved import Resolved
@@ -61,7 +62,7 @@ def resolve_config(
     if lengths.samples and recipe.max_samples and lengths.samples > recipe.max_samples:
         where = settings.where("max_samples")
         notes.warn(f"{where}: the config cuts {lengths.samples} samples to {recipe.max_samples}")
-    return Resolved(
+    resolved = Resolved(
         model=model,
         model_text=text,
         recipe=recipe,
@@ -72,6 +73,7 @@ def resolve_config(
         warnings=tuple(notes.warnings),
         saving=saving_of(settings),
     )
+    return pictured(resolved, lambda: of_llamafactory(settings))
 
 
 def overridden(said: Said, overrides: Mapping[str, object], dialect: yaml11.Dialect) -> Said:

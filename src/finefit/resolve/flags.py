@@ -13,6 +13,7 @@ from types import MappingProxyType
 from finefit.errors import InputError, NotModelled
 from finefit.resolve import flag_values as words
 from finefit.resolve.flag_values import FlagValues
+from finefit.resolve.images import of_flags, pictured
 from finefit.resolve.models import resolve_model
 from finefit.resolve.notes import Notes
 from finefit.resolve.optimizers import LOW_RANK, OPTIMIZER_FIELDS, check, low_rank
@@ -50,6 +51,9 @@ def resolve_flags(
     sharding: str | None = None,
     padded: bool | None = None,
     epochs: float | None = None,
+    image_size: str | None = None,
+    images: int | None = None,
+    freeze: str | None = None,
     lengths: Lengths | None = None,
 ) -> Resolved:
     """A model and flags as a workload; a method or length left out is reported in ``missing``, not guessed.
@@ -69,6 +73,8 @@ def resolve_flags(
         loss: "full", "fused_linear" (Liger) or "chunked".
         sharding: "none", "zero1", "zero2", "zero3" or "fsdp".
         padded: rows of a batch differ in length.
+        image_size, images: pixels of a picture ("1024x768") and pictures of a sample, for vision-language models.
+        freeze: parts left alone, of "tower", "projector" and "language" ("tower,projector").
         epochs, lengths: for the run's duration.
 
     Raises:
@@ -112,7 +118,7 @@ def resolve_flags(
             epochs=_epochs(flags, epochs),
         )
         recipe = replace(recipe, sources=MappingProxyType(dict(notes.sources)))
-    return Resolved(
+    resolved = Resolved(
         model=model,
         model_text=model_text,
         recipe=recipe,
@@ -123,6 +129,7 @@ def resolve_flags(
         warnings=tuple(notes.warnings),
         missing=missing,
     )
+    return pictured(resolved, lambda: of_flags(image_size, images, freeze))
 
 
 def _choices(

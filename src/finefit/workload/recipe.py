@@ -134,7 +134,7 @@ class Recipe:
     max_samples: int | None = None
     eval_batch: int | None = None  # None: no evaluation during the run
     images: Images | None = None  # pictures of a sample; None: text alone, a vision tower then idles
-    frozen: frozenset[str] = frozenset()  # of "tower", "projector", "language": neither trained nor adapted
+    frozen: tuple[str, ...] = ()  # of "tower", "projector", "language": neither trained nor adapted
     stack: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     sources: Mapping[str, Source] = field(default_factory=lambda: _NO_SOURCES, compare=False)
 

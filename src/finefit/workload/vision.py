@@ -140,3 +140,9 @@ def tower_parameters(tower: Tower) -> tuple[tuple[Parameter, int], ...]:
 def tower_numel(tower: Tower, *kinds: str) -> int:
     """Elements of tower and projector, of tensors of the given kinds or of all."""
     return sum(p.numel * count for p, count in tower_parameters(tower) if not kinds or p.kind in kinds)
+
+
+def tower_linears(tower: Tower) -> tuple[str, ...]:
+    """Leaf names of the linear modules of tower and projector, each once."""
+    leaves = (p.module.rpartition(".")[2] for p, _ in tower_parameters(tower) if p.kind == "linear")
+    return tuple(dict.fromkeys(leaves))
