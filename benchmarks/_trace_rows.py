@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from finefit.step.decoder import EAGER_ONLY
-from finefit.workload import DType, Experts, Lora, Model, Optimizer, Quant, Recipe
+from finefit.workload import DType, Experts, Lora, Model, Optimizer, Quant, Recipe, Trained
 from finefit.workload.families import EXPERT_TARGETS, layout
 from finefit.workload.lora import linear_modules
 
@@ -359,6 +359,43 @@ def lengths(model: Model) -> Iterator[Row]:
                 yield Row(_name(model.name, method, mode, f"b{b}s{s}"), model, recipe)
 
 
+def adapters(model: Model) -> Iterator[Row]:
+    """Adapters other than LoRA, and parts of the parameters."""
+    lora = _methods(model)["lora"]
+    assert lora.lora is not None
+    for kind in ("dora", "lora_fa", "adalora", "vera", "oft", "ia3"):
+        made = replace(
+            lora.lora,
+            kind=kind,
+            block=32 if kind == "oft" else 0,
+            feedforward=("down_proj",) if kind == "ia3" else (),
+        )
+        for mode in ("none", "re"):
+            yield Row(_name(model.name, kind, mode), model, replace(lora, lora=made, **CHECKPOINTING[mode]))
+        yield Row(_name(model.name, kind, "amp"), model, replace(lora, lora=made, autocast=DType.BF16))
+        if "qlora" in _methods(model):
+            quantised = replace(_methods(model)["qlora"], lora=made, **CHECKPOINTING["re"])
+            yield Row(_name(model.name, f"q{kind}", "re"), model, quantised)
+    dropped = replace(lora.lora, kind="dora", dropout=0.05)
+    yield Row(_name(model.name, "dora", "dropout", "re"), model, replace(lora, lora=dropped, **CHECKPOINTING["re"]))
+
+
+def parts(model: Model) -> Iterator[Row]:
+    """Some layers or modules trained; "selective" as LLaMA-Factory checkpoints them."""
+    chosen = {
+        "last": (Trained((LAYERS - 1,)), "none"),
+        "first": (Trained((0,)), "nonre"),
+        "middle": (Trained((1,), outside=("lm_head",)), "none"),
+        "norms": (Trained(None, ("norm",), ("norm",)), "nonre"),
+        "mlp": (Trained(None, ("mlp",)), "none"),
+        "last/selective": (Trained((LAYERS - 1,), dtype=DType.FP32, selective=True), "re"),
+        "first/selective": (Trained((0,), dtype=DType.FP32, selective=True), "re"),
+    }
+    for word, (trained, mode) in chosen.items():
+        recipe = replace(_methods(model)["full"], method="freeze", trained=trained, **CHECKPOINTING[mode])
+        yield Row(_name(model.name, "freeze", word), model, recipe)
+
+
 # Optimizers besides AdamW and SGD: of torch, transformers and bitsandbytes, then those whose packages tracing needs
 # (galore-torch, apollo-torch, lomo-optim, schedulefree, came-pytorch, adam-mini, grokadamw). A few tokens, so that the
 # optimizer makes the peak.
@@ -405,4 +442,7 @@ def rows(quick: bool) -> list[Row]:
             out += lengths(model)
         if model.name == "llama-8b":
             out += optimizers(model)
+            out += parts(model)
+        if model.name in ("llama-8b", "qwen2.5-0.5b") and (not quick or model.name == "llama-8b"):
+            out += adapters(model)
     return out

@@ -52,6 +52,8 @@ class Flags(TypedDict, total=False):
     loss: str | None
     sharding: str | None
     padded: bool | None
+    train_layers: int | None
+    train_modules: str | None
     epochs: float | None
     image_size: str | None
     images: int | None

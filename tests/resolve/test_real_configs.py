@@ -35,11 +35,14 @@ OPTIMIZERS = {
     "examples/extras/galore/llama3_full_sft.yaml": ("galore_adamw", 128, True),
     "examples/extras/muon/qwen2_full_sft.yaml": ("muon", 0, False),
 }
+# Planned too, with other adapters or a part of the parameters: what must stand in the recipe
+METHODS = {
+    "examples/extras/badam/llama3_full_sft.yaml": "full",
+    "examples/extras/oft/llama3_oft_sft.yaml": "OFT",
+}
 # What each of the others must name
 REFUSED = {
-    "examples/extras/badam/llama3_full_sft.yaml": "BAdam",
     "examples/extras/fp8/llama3_fp8_fsdp_sft.yaml": "fp8",
-    "examples/extras/oft/llama3_oft_sft.yaml": "OFT",
     "examples/ktransformers/train_lora/qwen3moe_lora_sft_kt.yaml": "KTransformers",
     "examples/train_lora/qwen3_lora_dpo.yaml": "dpo",
     "examples/train_lora/qwen3_lora_kto.yaml": "kto",
@@ -69,7 +72,7 @@ def manifest():
 
 
 def test_the_collection_is_the_one_these_lists_speak_of(manifest):
-    assert set(manifest) == PLANNED | set(OPTIMIZERS) | set(REFUSED)
+    assert set(manifest) == PLANNED | set(OPTIMIZERS) | set(METHODS) | set(REFUSED)
 
 
 @pytest.mark.parametrize("name", sorted(PLANNED))
@@ -102,6 +105,13 @@ def test_optimizers_of_their_own(tree, manifest, name, optimizer):
     made = found.recipe.optimizer
     assert (made.name, made.rank, made.in_backward) == optimizer
     assert found.recipe.method_label.lower() == manifest[name]["method"]
+
+
+@pytest.mark.parametrize(("name", "label"), sorted(METHODS.items()))
+def test_methods_of_their_own(tree, name, label):
+    recipe = resolve_config(tree / name).recipe
+    assert recipe.method_label == label
+    assert (recipe.trained is not None) == ("badam" in name)
 
 
 def test_zero_3_as_its_file_says(tree):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from finefit.errors import FinefitError, InputError, NotModelled
 from finefit.resolve import on_gpus, resolve_config
 from finefit.resolve.defaults import defaults
-from finefit.workload import DType, Optimizer, Origin, Quant, Sharding
+from finefit.workload import DType, Optimizer, Origin, Quant, Sharding, Trained
 
 EXAMPLE = Path(__file__).parents[2] / "src/finefit/examples/llama3_8b_qlora.yaml"
 BASE = {"model_name_or_path": "meta-llama/Meta-Llama-3-8B", "stage": "sft", "do_train": "true", "bf16": "true"}
@@ -166,10 +166,6 @@ def test_steps_and_samples(plan):
         ({"stage": "kto"}, "kto"),
         ({"stage": "rm"}, "rm"),
         ({"stage": "ppo"}, "ppo"),
-        ({"finetuning_type": "full", "use_badam": "true"}, "BAdam"),
-        ({"use_dora": "true"}, "DoRA"),
-        ({"finetuning_type": "oft"}, "OFT"),
-        ({"finetuning_type": "freeze"}, "freeze"),
         ({"use_kt": "true"}, "KTransformers"),
         ({"fp8": "true"}, "fp8"),
         ({"use_unsloth": "true"}, "Unsloth"),
@@ -194,6 +190,44 @@ def test_what_is_not_modelled_names_line_and_key(plan, keys, what):
     assert caught.value.where.endswith(f"train.yaml:{line}: {key}") or len(keys) > 1
     assert caught.value.fix
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "trained"),
+    [
+        ({}, Trained((30, 31), dtype=DType.FP32, selective=True)),  # the last two, adapter.py _setup_freeze_tuning
+        ({"freeze_trainable_layers": -1}, Trained((0,), dtype=DType.FP32, selective=True)),
+        (
+            {"freeze_trainable_modules": "mlp", "freeze_extra_modules": "lm_head", "pure_bf16": "true", "bf16": None},
+            Trained((30, 31), ("mlp.",), ("lm_head.",), selective=True),
+        ),
+    ],
+)
+def test_freeze(plan, keys, trained):
+    recipe = plan(model_name_or_path="meta-llama/Meta-Llama-3-8B", finetuning_type="freeze", **keys).recipe
+    assert recipe.trained == trained
+    assert recipe.weight_dtype is DType.BF16 and recipe.method_label == "freeze"
+
+
+def test_badam_trains_one_layer_on_an_fp32_copy(plan):
+    found = plan(finetuning_type="full", use_badam="true")
+    assert found.recipe.trained == Trained((0,), selective=True)
+    assert found.recipe.master_weights and found.recipe.weight_dtype is DType.BF16
+    assert any("BAdam" in line for line in found.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("keys", "label"),
+    [
+        ({"use_dora": "true"}, "DoRA"),
+        ({"use_dora": "true", "quantization_bit": 4}, "QDoRA"),
+        ({"finetuning_type": "oft"}, "OFT"),
+        ({"use_rslora": "true"}, "LoRA"),
+        ({"loraplus_lr_ratio": "16.0"}, "LoRA"),
+    ],
+)
+def test_adapters(plan, keys, label):
+    assert plan(**keys).recipe.method_label == label
 
 
 @pytest.mark.parametrize(

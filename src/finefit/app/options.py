@@ -13,7 +13,15 @@ Adder = Callable[[str, Callable[[Namespace], int], str], ArgumentParser]
 
 # Destination → (flag, settings of argparse). The recipe of a model, as ``finefit.api.Flags`` takes it.
 RECIPE: dict[str, tuple[str, dict[str, Any]]] = {
-    "method": ("--method", {"help": "full, lora or qlora"}),
+    "method": (
+        "--method",
+        {"help": "full, lora, qlora; dora, rslora, pissa, lora+, lora-fa, adalora, vera, oft, ia3; freeze"},
+    ),
+    "train_layers": (
+        "--train-layers",
+        {"type": int, "metavar": "N", "help": "freeze: train the last N layers, the first where N is negative"},
+    ),
+    "train_modules": ("--train-modules", {"help": "freeze: train these modules alone, such as mlp or norm"}),
     "rank": ("--rank", {"type": int, "metavar": "N", "help": "LoRA rank"}),
     "targets": ("--targets", {"help": "LoRA modules: all-linear, or q_proj,v_proj"}),
     "batch": ("--batch", {"type": int, "metavar": "N", "help": "samples of a micro-batch on each GPU"}),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from finefit.errors import NotModelled
@@ -15,7 +17,7 @@ from finefit.lab.versions import TRANSFORMERS as VERSION
 from finefit.lab.vision import freeze, untouched
 from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
-from finefit.workload.recipe import Recipe
+from finefit.workload.recipe import Recipe, Trained
 
 DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP16: torch.float16}
 _DTYPE = "dtype" if VERSION >= (4, 56) else "torch_dtype"  # renamed in transformers 4.56
@@ -90,9 +92,15 @@ def prepare_model(module: Any, recipe: Recipe) -> Any:
         )
     if recipe.method == "lora":
         module = _adapt(module, recipe)
+    if recipe.trained is not None:
+        _select(module, recipe.trained)
     if recipe.quant is not None and recipe.quant.kbit_prepare and recipe.quant.recast:
         _recast(module)
-    if checkpointing:
+    if checkpointing and recipe.trained is not None and recipe.trained.selective:
+        module._set_gradient_checkpointing(
+            enable=True, gradient_checkpointing_func=_selective(partial(checkpoint, **kwargs))
+        )
+    elif checkpointing:
         module.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
         if recipe.method == "lora":
             module.enable_input_require_grads()
@@ -102,19 +110,26 @@ def prepare_model(module: Any, recipe: Recipe) -> Any:
 
 def lora_config(recipe: Recipe) -> Any:
     """PEFT's config of the recipe's adapters."""
-    from peft import LoraConfig
+    import peft
 
     lora = recipe.lora
     assert lora is not None
-    return LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=list(lora.targets),
-        modules_to_save=list(lora.modules_to_save) or None,
-        exclude_modules=untouched(recipe),
-        task_type="CAUSAL_LM",
-    )
+    shared: dict[str, Any] = {
+        "target_modules": list(lora.targets),
+        "modules_to_save": list(lora.modules_to_save) or None,
+        "exclude_modules": untouched(recipe),
+        "task_type": "CAUSAL_LM",
+    }
+    if lora.kind == "ia3":
+        return peft.IA3Config(feedforward_modules=list(lora.feedforward), **shared)
+    if lora.kind == "vera":
+        return peft.VeraConfig(r=lora.rank, vera_dropout=lora.dropout, **shared)
+    if lora.kind == "oft":
+        return peft.OFTConfig(r=0, oft_block_size=lora.block, **shared)
+    shared |= {"lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
+    if lora.kind == "adalora":
+        return peft.AdaLoraConfig(init_r=lora.rank, total_step=10**6, **shared)
+    return peft.LoraConfig(r=lora.rank, use_dora=lora.kind == "dora", **shared)
 
 
 def _adapt(module: Any, recipe: Recipe) -> Any:
@@ -126,7 +141,35 @@ def _adapt(module: Any, recipe: Recipe) -> Any:
     for name, parameter in adapted.named_parameters():
         if "lora_" in name and parameter.dtype != DTYPES[lora.dtype]:
             parameter.data = parameter.data.to(DTYPES[lora.dtype])
+        if lora.kind == "lora_fa" and "lora_A" in name:  # optimizers/lorafa.py create_lorafa_optimizer
+            parameter.requires_grad_(False)
     return adapted
+
+
+def _select(module: Any, trained: Trained) -> None:
+    """Only the selected parameters are trained, in their own dtype."""
+    for name, parameter in module.named_parameters():
+        if not trained.holds(name.removeprefix("model.")):
+            parameter.requires_grad_(False)
+        elif trained.dtype is not None:
+            parameter.data = parameter.data.to(DTYPES[trained.dtype])
+
+
+def _selective(checkpointed: Any) -> Any:
+    """llamafactory 0.9.5 model_utils/checkpointing.py ``get_custom_gradient_checkpointing_func``."""
+
+    def run(function: Any, *args: Any, **kwargs: Any) -> Any:
+        inner = function.func if isinstance(function, partial) else function
+        module = (
+            getattr(inner, "__self__", None) or function.args[0]
+        )  # transformers 5.24 hands the layer as an argument
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            return function(*args, **kwargs)
+        hidden = next(arg for arg in args if torch.is_tensor(arg) and torch.is_floating_point(arg))
+        hidden.requires_grad_(True)
+        return checkpointed(function, *args, **kwargs)
+
+    return run
 
 
 def _recast(module: Any) -> None:

@@ -85,11 +85,32 @@ def quantise(model: Any, quant: Quant, compute: torch.dtype) -> None:
             for parameter in replacement.parameters(recurse=False):
                 parameter.requires_grad_(False)
             setattr(module, name, replacement)
+    _restore_weights()
     model.is_quantized, model.quantization_method = True, QuantizationMethod.BITS_AND_BYTES
     model.is_loaded_in_8bit = quant.kind == "int8"
     model.is_loaded_in_4bit = not model.is_loaded_in_8bit
     settings = BitsAndBytesConfig(load_in_8bit=model.is_loaded_in_8bit, load_in_4bit=model.is_loaded_in_4bit)
     model.hf_quantizer = AutoHfQuantizer.from_config(settings)  # trainers ask it whether training is supported
+
+
+def _restore_weights() -> None:
+    """DoRA asks PEFT for whole weights, which knows them by bitsandbytes' own classes (utils/integrations.py)."""
+    from peft.tuners.lora import dora
+
+    if getattr(dora.dequantize_module_weight, "of_finefit", False):
+        return
+    original = dora.dequantize_module_weight
+
+    def whole(module: Any) -> torch.Tensor:
+        weight = module.weight
+        if isinstance(module, FakeLinear4bit):
+            return bnb.functional.dequantize_4bit(weight.data, weight.quant_state)
+        if isinstance(module, FakeLinear8bit):
+            return bnb.functional.int8_vectorwise_dequant(weight.data, weight.SCB)
+        return original(module)
+
+    whole.of_finefit = True  # type: ignore[attr-defined]
+    dora.dequantize_module_weight = whole
 
 
 def quantisation_tensors(parameter: torch.Tensor) -> list[torch.Tensor]:

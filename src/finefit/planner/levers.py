@@ -115,16 +115,28 @@ def lora(model: Model, recipe: Recipe) -> Change | None:
     )
     return Change(
         "lora",
-        replace(recipe, method="lora", lora=adapters, weight_dtype=stored),
+        replace(
+            recipe,
+            method="lora",
+            lora=adapters,
+            trained=None,
+            weight_dtype=stored,
+            optimizer=_of_adapters(recipe.optimizer),
+        ),
         message("LoRA of rank {rank} on every linear layer instead of full training", rank=_RANK),
         message("no gradients and no optimizer states for the frozen weights (Hu 2021, arXiv 2106.09685)"),
         message("learns less than full training where the new data is far from the old (arXiv 2405.09673)"),
     )
 
 
+def _of_adapters(optimizer: Optimizer) -> Optimizer:
+    """GaLore and the like are for whole matrices: adapters take AdamW."""
+    return Optimizer("adamw") if optimizer.kind.low_rank or optimizer.in_backward else optimizer
+
+
 def qlora(model: Model, recipe: Recipe) -> Change | None:
     """The frozen weights in 4 bits; from full training by way of LoRA."""
-    if recipe.quant is not None or recipe.sharding.kind == "zero3":
+    if recipe.quant is not None or recipe.sharding.kind == "zero3" or recipe.method == "freeze":
         return None
     base = lora(model, recipe)
     start = base.recipe if base else recipe
@@ -161,7 +173,8 @@ def shorter(model: Model, recipe: Recipe) -> Change | None:
 def shard(model: Model, recipe: Recipe, count: int) -> Iterator[Change]:
     """The states over ``count`` GPUs: optimizer and gradients first (ZeRO-2), then the weights too."""
     what = "{name} on {count} GPUs"
-    if recipe.sharding.kind in ("none", "ddp", "zero1") and recipe.method == "full" and _halves(recipe):
+    whole = recipe.method == "full" and recipe.trained is None
+    if recipe.sharding.kind in ("none", "ddp", "zero1") and whole and _halves(recipe):
         spread = replace(
             recipe,
             weight_dtype=recipe.autocast or recipe.weight_dtype,
@@ -183,9 +196,11 @@ def shard(model: Model, recipe: Recipe, count: int) -> Iterator[Change]:
 def sharded(recipe: Recipe, count: int) -> Recipe | None:
     """Weights, gradients and states over ``count`` GPUs: as configured, else ZeRO-3 after ZeRO-1/2, else FSDP.
 
-    None where that is not modelled: a quantised base under DeepSpeed.
+    None where that is not modelled: a quantised base under DeepSpeed, GaLore and LOMO, a part of the parameters.
     """
-    kind = recipe.sharding.kind
+    kind, states = recipe.sharding.kind, recipe.optimizer.kind
+    if states.low_rank or states.host or states.lags or recipe.trained is not None:
+        return None
     if kind in ("zero3", "fsdp"):
         return on_gpus(recipe, count)
     if kind in ("zero1", "zero2"):

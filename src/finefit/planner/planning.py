@@ -26,8 +26,8 @@ from finefit.resolve.resolved import Resolved
 from finefit.speed import Run, run_time
 from finefit.units import Money
 from finefit.workload import Cluster, Model, Recipe
-from finefit.workload.lora import lora_parameters
 from finefit.workload.parameters import parameter_count
+from finefit.workload.selection import trained_parameters
 
 _LISTED = 10  # offers shown where no GPU was stated
 _HALF = 2  # bytes of a parameter in 16 bits
@@ -88,7 +88,7 @@ def make_plan(resolved: Resolved, cluster: Cluster | None, wishes: Wishes) -> Pl
 def steps_of(model: Model, recipe: Recipe, peak: Peak, cluster: Cluster | None) -> Steps:
     """The four steps: scale and precision, method, activations at the longest sample, margin."""
     parameters = parameter_count(model)
-    trained = lora_parameters(model, recipe.lora) if recipe.lora else parameters
+    trained = trained_parameters(model, recipe)
     held = parts_at(model, recipe, ("optimizer",))
     busy = parts_at(model, recipe, ("forward", "loss", "backward"))
     states = sum(held[name] for name in ("weights", "adapters", "gradients", "optimizer"))

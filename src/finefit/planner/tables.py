@@ -17,13 +17,13 @@ from finefit.memory.estimate import estimate
 from finefit.planner.answer import Fits, Margin
 from finefit.planner.fit import fit, gpus_per_node, outside_bytes, reserved_bytes
 from finefit.planner.plan import LargestModel, LargestModels, MethodTable, TableCell
-from finefit.resolve.flag_values import METHODS
 from finefit.resolve.resolved import Resolved
 from finefit.workload import Cluster, DType, Lora, Model, Optimizer, Quant, Recipe
 from finefit.workload.lora import lora_targets
 from finefit.workload.parameters import parameter_count, quantised_numel
 
 LENGTHS = (1024, 2048, 4096)
+METHODS = ("full", "lora", "qlora")  # those that the tables compare
 RANK = 16  # between PEFT's default of 8 and the 64 of the QLoRA paper; adapters are a percent of the weights
 _LENGTH = 2048  # of the models a card trains
 _EACH = 2  # models shown for a method: each takes a replay of its whole step

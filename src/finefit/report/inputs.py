@@ -72,6 +72,10 @@ def _matters(key: str, recipe: Recipe, lengths: Lengths | None) -> bool:
         return lengths is not None
     if key in ("lora.saved_dtype", "lora.modules_to_save"):
         return recipe.lora is not None and bool(recipe.lora.modules_to_save)
+    if key.startswith("trained."):
+        return recipe.trained is not None and bool(_value(key, recipe, None))
+    if key == "lora.kind":
+        return recipe.lora is not None and recipe.lora.kind != "lora"
     if key.startswith("lora."):
         return recipe.lora is not None and key != "lora.alpha"  # a factor of the output, no memory or time
     if key.startswith("quant."):

@@ -68,7 +68,12 @@ KINDS = {
     "monthly": N_("monthly"),
     "yearly": N_("yearly"),
 }
-METHODS = {"full": N_("full fine-tuning"), "lora": N_("LoRA"), "qlora": N_("QLoRA")}
+METHODS = {
+    "full": N_("full fine-tuning"),
+    "lora": N_("LoRA"),
+    "qlora": N_("QLoRA"),
+    "freeze": N_("a part of the parameters"),
+}
 # Where the seconds of a step go, in the order of speed.steptime.
 TIMES = {
     "linear": N_("matrix products"),
@@ -111,6 +116,11 @@ FIELDS = {
     "quant.kbit_prepare": N_("other weights to fp32"),
     "quant.recast": N_("embeddings and head back to 16 bits"),
     "quant.compute_dtype": N_("compute type of 4-bit products"),
+    "trained.layers": N_("trained layers"),
+    "trained.modules": N_("trained modules of a layer"),
+    "trained.outside": N_("trained outside the layers"),
+    "trained.dtype": N_("trained parameters held in"),
+    "lora.kind": N_("kind of adapter"),
     "lora.rank": N_("LoRA rank"),
     "lora.targets": N_("LoRA targets"),
     "lora.dtype": N_("adapters held in"),
@@ -166,7 +176,7 @@ def name(table: Mapping[str, str], key: str, t: Translator) -> str:
 
 def method(label: str, t: Translator) -> str:
     """The reader's name of a training method."""
-    return name(METHODS, label.lower(), t)
+    return name(METHODS, label.lower(), t) if label.lower() in METHODS else label
 
 
 def between(low: int, high: int | None, t: Translator) -> str:

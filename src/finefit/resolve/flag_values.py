@@ -14,7 +14,24 @@ from finefit.workload.sourced import Origin, Source
 
 TOO_LARGE = 2**31  # as in a config: sizes are products of several such numbers
 VERSION = "5.24.0"  # of transformers; the table holds peft 0.21.2 with it
-METHODS = ("full", "lora", "qlora")
+# Method → kind of adapter, "" without one. rsLoRA, PiSSA and LoRA+ are LoRA with another scale, start or learning rate.
+METHODS = {
+    "full": "",
+    "freeze": "",
+    "lora": "lora",
+    "qlora": "lora",
+    "rslora": "lora",
+    "pissa": "lora",
+    "lora+": "lora",
+    "dora": "dora",
+    "qdora": "dora",
+    "lora-fa": "lora_fa",
+    "adalora": "adalora",
+    "vera": "vera",
+    "oft": "oft",
+    "ia3": "ia3",
+}
+QUANTISED = ("qlora", "qdora")
 # Dtype of the weights and of autocast by the word of --precision
 PRECISIONS: dict[str, tuple[DType, DType | None]] = {
     "bf16": (DType.BF16, None),

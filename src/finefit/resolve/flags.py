@@ -25,7 +25,7 @@ from finefit.workload.families import PEFT_DEFAULT_TARGETS
 from finefit.workload.lengths import Lengths
 from finefit.workload.lora import linear_modules, lora_targets
 from finefit.workload.model import Model
-from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe, Sharding
+from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe, Sharding, Trained
 from finefit.workload.sourced import Origin, Source
 
 STACK = MappingProxyType({"transformers": words.VERSION, "peft": "0.21.2"})
@@ -50,6 +50,8 @@ def resolve_flags(
     loss: str | None = None,
     sharding: str | None = None,
     padded: bool | None = None,
+    train_layers: int | None = None,
+    train_modules: str | None = None,
     epochs: float | None = None,
     image_size: str | None = None,
     images: int | None = None,
@@ -60,7 +62,7 @@ def resolve_flags(
 
     Args:
         model_text: catalogue name, config.json, folder or Hub id.
-        method: "full", "lora" or "qlora".
+        method: "full", "lora", "qlora", "dora" and the others of ``flag_values.METHODS``; "freeze" trains a part.
         rank, targets: LoRA; targets as PEFT takes them ("all-linear", "q_proj,v_proj"). Of GaLore and APOLLO in
             full fine-tuning, the rank of the projection and what is projected.
         batch, seq, accum: rows of a micro-batch, tokens of the longest row, micro-batches a step.
@@ -75,6 +77,8 @@ def resolve_flags(
         padded: rows of a batch differ in length.
         image_size, images: pixels of a picture ("1024x768") and pictures of a sample, for vision-language models.
         freeze: parts left alone, of "tower", "projector" and "language" ("tower,projector").
+        train_layers, train_modules: of "freeze": so many of the last layers (of the first where negative), and which
+            modules of theirs ("mlp,norm").
         epochs, lengths: for the run's duration.
 
     Raises:
@@ -92,12 +96,13 @@ def resolve_flags(
     flags = FlagValues(notes)
     notes.source("model", Source(Origin.STATED, "MODEL"))
     if method is not None:
-        flags.choice(["method", "lora"], "--method", method, dict.fromkeys(words.METHODS), None)
-    if method == "full":
+        flags.choice(["method", "lora", "lora.kind"], "--method", method, words.METHODS, "")
+    if method is not None and method in words.METHODS and not words.METHODS[method]:
         projects = optimizer is not None and optimizer.startswith(LOW_RANK)
         for flag, stated in (("--rank", rank), ("--targets", targets)):
             if stated is not None and not projects:
                 raise InputError("full fine-tuning has no adapters", where=flag, fix=f"leave {flag} out, or use LoRA")
+    selection = _selection(flags, model, method, train_layers, train_modules)
     missing = frozenset(name for name, value in (("method", method), ("seq", seq)) if value is None)
     recipe = None
     if method is not None and seq is not None:
@@ -108,12 +113,13 @@ def resolve_flags(
         quant = _quant(flags, method, quant_bits, kbit_prepare, recipe)
         recipe = replace(
             recipe,
-            method="full" if method == "full" else "lora",
+            method="lora" if words.METHODS[method] else method,
+            trained=selection,
             seq_len=flags.integer("seq_len", "--seq", seq, "per_device_train_batch_size"),
             micro_batch=micro,
             optimizer=_optimizer(flags, model, method, optimizer, rank, targets, recipe),
             quant=quant,
-            lora=None if method == "full" else _lora(flags, model, rank, targets, recipe),
+            lora=_lora(flags, model, words.METHODS[method], rank, targets, recipe) if words.METHODS[method] else None,
             padded=_padded(flags, padded, micro),
             epochs=_epochs(flags, epochs),
         )
@@ -219,7 +225,7 @@ def _optimizer(
     found = optimizer_named(key, where="--optimizer")
     check(
         found,
-        full=method == "full",
+        full=not words.METHODS[method],
         sharding=recipe.sharding.kind,
         accum=recipe.grad_accum,
         where="--optimizer",
@@ -242,10 +248,10 @@ def _names(targets: str | Sequence[str] | None) -> list[str]:
 
 def _quant(flags: FlagValues, method: str, bits: int | None, kbit_prepare: bool | None, recipe: Recipe) -> Quant | None:
     notes = flags.notes
-    if method != "qlora" and bits is None:
+    if method not in words.QUANTISED and bits is None:
         notes.derived("quant", "not quantised")
         return None
-    if method == "full":
+    if not words.METHODS[method]:
         raise InputError("quantised weights cannot be trained in full", where="--quant-bits", fix="use --method qlora")
     if bits not in (None, 4, 8):
         raise InputError(f"{shown(bits)} is not 4 or 8 bits", where="--quant-bits", fix="write 4 or 8")
@@ -276,13 +282,58 @@ def _quant(flags: FlagValues, method: str, bits: int | None, kbit_prepare: bool 
     return Quant("nf4", double=True, kbit_prepare=bool(kbit_prepare), compute_dtype=compute)
 
 
+def _selection(
+    flags: FlagValues, model: Model, method: str | None, layers: int | None, modules: str | None
+) -> Trained | None:
+    """The last layers or the first, whole or some modules of them; the last two where nothing is said."""
+    if method is not None:
+        flags.notes.source("trained", Source(Origin.STATED, "--method"))
+    if method != "freeze":
+        for flag, stated in (("--train-layers", layers), ("--train-modules", modules)):
+            if stated is not None:
+                raise InputError(f"{flag} says what --method freeze trains", where=flag, fix="add --method freeze")
+        return None
+    names = tuple(_names(modules))
+    for field, flag, stated in (("layers", "--train-layers", layers), ("modules", "--train-modules", modules)):
+        if stated is not None:
+            flags.notes.source(f"trained.{field}", Source(Origin.STATED, flag))
+    if layers is None and names:
+        return Trained(None, names, names)
+    if layers is None:
+        flags.notes.assumed("trained.layers", "the last two, as LLaMA-Factory does", "the last two layers are trained")
+        layers = 2
+    if not 0 < abs(layers) <= model.layers:
+        raise InputError(
+            f"{model.name} has {model.layers} layers", where="--train-layers", fix=f"write 1 to {model.layers}"
+        )
+    chosen = range(model.layers - layers, model.layers) if layers > 0 else range(-layers)
+    return Trained(tuple(chosen), names)
+
+
+# peft 0.21.2 tuners/adalora/config.py init_r, tuners/vera/config.py r, tuners/oft/config.py oft_block_size
+_RANKS = {"adalora": 12, "vera": 256}
+_OFT_BLOCK = 32
+# peft 0.21.2 utils/constants.py TRANSFORMERS_MODELS_TO_IA3_TARGET_MODULES_MAPPING and its feed-forward counterpart, of
+# llama and the families like it
+_IA3_TARGETS, _IA3_FEEDFORWARD = ("k_proj", "v_proj", "down_proj"), ("down_proj",)
+
+
 def _lora(
-    flags: FlagValues, model: Model, rank: int | None, targets: str | Sequence[str] | None, recipe: Recipe
+    flags: FlagValues, model: Model, kind: str, rank: int | None, targets: str | Sequence[str] | None, recipe: Recipe
 ) -> Lora:
     notes = flags.notes
-    r = flags.integer("lora.rank", "--rank", rank, "r")
+    if rank is None and kind in _RANKS:
+        notes.source("lora.rank", Source(Origin.DEFAULT, "peft@0.21.2"))
+        r = _RANKS[kind]
+    else:
+        r = flags.integer("lora.rank", "--rank", rank, "r")
+    if kind == "ia3" and targets is None:
+        targets = ",".join(_IA3_TARGETS)
+        notes.source("lora.targets", Source(Origin.DEFAULT, "peft@0.21.2"))
     for field, key in (("alpha", "lora_alpha"), ("dropout", "lora_dropout"), ("modules_to_save", "modules_to_save")):
         notes.source(f"lora.{field}", flags.library(key))
+    for field in ("kind", "block", "feedforward"):
+        notes.sources.setdefault(f"lora.{field}", Source(Origin.STATED, "--method"))
     notes.derived("lora.dtype", "PEFT casts 16-bit adapters to fp32 (peft@0.21.2 cast_adapter_dtype)")
     notes.derived("lora.saved_dtype", "PEFT copies a module in its own dtype (peft@0.21.2 ModulesToSaveWrapper)")
     dtype = DType.FP32
@@ -306,7 +357,15 @@ def _lora(
         names = lora_targets(model, "all-linear")
     # alpha scales the adapters' output and has no effect on memory or time
     alpha = flags.default("lora_alpha")
-    return Lora(rank=r, alpha=alpha if isinstance(alpha, int) else r, targets=names, dtype=dtype)
+    return Lora(
+        rank=r,
+        alpha=alpha if isinstance(alpha, int) else r,
+        targets=names,
+        dtype=dtype,
+        kind=kind,
+        block=_OFT_BLOCK if kind == "oft" else 0,
+        feedforward=tuple(name for name in names if name in _IA3_FEEDFORWARD) if kind == "ia3" else (),
+    )
 
 
 def _padded(flags: FlagValues, padded: bool | None, micro: int) -> bool:

@@ -63,7 +63,7 @@ def precision(settings: Settings, model: Model, method: str, engine: DeepSpeed |
     notes.source("autocast", source)
     notes.derived("master_weights", "only DeepSpeed keeps an extra fp32 copy")
     notes.derived("lora.dtype", "PEFT casts 16-bit adapters to fp32 (peft@0.18.1 cast_adapter_dtype)")
-    if method == "full" and not pure:
+    if method == "full" and not pure and not settings.flag("use_badam"):
         weights = DType.FP32
         notes.derived("weight_dtype", f"{settings.said.tool}@{settings.said.version} casts trained parameters to fp32")
     else:

@@ -13,12 +13,13 @@ from finefit.errors import InputError, NotModelled
 from finefit.formats import deepspeed
 from finefit.formats.deepspeed import DeepSpeed
 from finefit.formats.said import Said
+from finefit.resolve.adapters import feedforward_of, kind_of, selection, targets_of
 from finefit.resolve.companions import deepspeed_named
 from finefit.resolve.notes import Notes
 from finefit.resolve.optimizers import OPTIMIZER_FIELDS, check
 from finefit.resolve.reading_dtypes import Dtypes, dtypes
 from finefit.resolve.reading_rows import rows
-from finefit.resolve.readings.reading import FLAGS, Reading
+from finefit.resolve.readings.reading import FLAGS, KINDS, Reading
 from finefit.resolve.special_optimizers import of_reading
 from finefit.workload.dtypes import DType
 from finefit.workload.lengths import Lengths
@@ -45,6 +46,7 @@ _SOURCES = {
     "epochs": "epochs", "max_steps": "max_steps", "eval_batch": "eval_batch", "checkpointing": "checkpointing",
     "reentrant": "reentrant", "loss": "loss", "fused_kernels": "fused_kernels", "quant": "quant_bits",
     "quant.kind": "quant_kind", "quant.double": "quant_double", "lora.rank": "rank", "lora.alpha": "lora_alpha",
+    "trained": "method", "lora.kind": "method", "lora.block": "method", "lora.feedforward": "method",
     "lora.dropout": "lora_dropout", "lora.targets": "lora_targets", "lora.modules_to_save": "modules_to_save",
     "sharding.kind": "strategy", "sharding.offload_optimizer": "offload", "sharding.offload_params": "offload",
     **{f"optimizer.{part}": "optimizer" for part in OPTIMIZER_FIELDS},
@@ -85,7 +87,7 @@ def refuse(reading: Reading) -> None:
             fix=f"plan it with flags: {command}",
         )
     method = reading.text("method")
-    if method not in ("full", "lora", "qlora"):
+    if method != "full" and method not in KINDS:
         raise NotModelled(f"the method {method} is not modelled yet", where=reading.where("method"), fix="plan lora")
     if not reading.text("model"):
         raise InputError("the model is not named", where=reading.where("model"), fix="write its name into the config")
@@ -130,8 +132,10 @@ def recipe_of(reading: Reading, said: Said, model: Model, lengths: Lengths, note
     notes.derived("max_samples", "every sample of the data is used")
     notes.derived("keeps_outputs", "the training loop drops a model's outputs before backward")
     notes.derived("stack", f"the newest versions that {reading.tool}@{reading.version} allows")
+    trained = None if lora else selection(reading, model, notes)
     return Recipe(
-        method="lora" if lora else "full",
+        method="lora" if lora else "freeze" if trained is not None else "full",
+        trained=trained,
         weight_dtype=chosen.weights,
         optimizer=_optimizer(reading, said, model, chosen, shards, notes),
         seq_len=seq_len,
@@ -227,10 +231,11 @@ def _optimizer(reading: Reading, said: Said, model: Model, chosen: Dtypes, shard
 
 
 def _lora(reading: Reading, model: Model, chosen: Dtypes, notes: Notes) -> Lora:
+    kind = kind_of(reading, notes)
     rank, where = reading.whole("rank"), reading.where("rank")
-    if not rank:
+    if not rank and kind not in ("ia3", "oft"):
         raise InputError("the LoRA rank is missing", where=where, fix="write it: lora_r: 16")
-    targets = reading.text("lora_targets")
+    targets = targets_of(reading, model, kind)
     if targets is None and reading.tool != "trl":
         raise InputError("the LoRA targets are missing", where=reading.where("lora_targets"), fix="name the modules")
     names = targets.split(",") if targets else []
@@ -240,13 +245,17 @@ def _lora(reading: Reading, model: Model, chosen: Dtypes, notes: Notes) -> Lora:
     dropout = reading.get("lora_dropout")
     notes.derived("lora.saved_dtype", "PEFT copies a module in its own dtype (ModulesToSaveWrapper)")
     alpha = reading.get("lora_alpha")
+    modules = lora_targets(model, targets, where=reading.where("lora_targets"))
     return Lora(
-        rank=rank,
-        alpha=int(alpha) if isinstance(alpha, int | float) else rank,
+        rank=rank or 1,
+        alpha=int(alpha) if isinstance(alpha, int | float) else rank or 1,
         dropout=float(dropout) if isinstance(dropout, int | float) else 0.0,
-        targets=lora_targets(model, targets, where=reading.where("lora_targets")),
+        targets=modules,
         dtype=chosen.adapters,
         modules_to_save=tuple(str(name) for name in saved) if isinstance(saved, tuple) else (),
+        kind=kind,
+        block=reading.whole("oft_block") or 32 if kind == "oft" else 0,  # peft tuners/oft/config.py oft_block_size
+        feedforward=feedforward_of(kind, modules),
     )
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from finefit.errors import InputError, NotModelled
 from finefit.resolve.companions import deepspeed_of
+from finefit.resolve.llamafactory_methods import adapter_kind, selection
 from finefit.resolve.notes import Notes
 from finefit.resolve.optimizers import OPTIMIZER_FIELDS, check, low_rank, optimizer
 from finefit.resolve.precision import Precision, precision
@@ -62,18 +63,23 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
         notes.source(field, settings.source(key))
     notes.derived("keeps_outputs", "the Trainer drops a model's outputs before backward (transformers@5.6.0)")
     notes.derived("stack", "the newest versions that llamafactory@0.9.5 allows")
+    trained = selection(settings, model, shards.kind, notes)
+    badam = settings.flag("use_badam")
+    if badam:
+        notes.derived("master_weights", "BAdam steps on an fp32 copy of the layer that it trains (badam 1.4)")
     return Recipe(
-        method=method,
+        method="lora" if method == "oft" else method,
         weight_dtype=dtypes.weights,
         optimizer=_optimizer(settings, model, dtypes, shards.kind, notes),
         seq_len=seq_len,
         micro_batch=settings.integer("per_device_train_batch_size", minimum=1),
         grad_accum=settings.integer("gradient_accumulation_steps", minimum=1),
         task=task,
-        lora=_lora(settings, model, dtypes, notes) if method == "lora" else None,
+        lora=_lora(settings, model, dtypes, notes) if method in ("lora", "oft") else None,
+        trained=trained,
         quant=quant,
         autocast=dtypes.autocast,
-        master_weights=dtypes.master,
+        master_weights=dtypes.master or badam,
         padded=padded,
         packing=packing,
         checkpointing=checkpointing,
@@ -141,6 +147,7 @@ def _lora(settings: Settings, model: Model, dtypes: Precision, notes: Notes) -> 
     wanted = settings.names("lora_target")
     notes.source("lora.targets", settings.source("lora_target"))
     targets = lora_targets(model, ",".join(wanted), where=settings.where("lora_target"))
+    kind, block = adapter_kind(settings, notes)
     for key, sentence in (
         ("pissa_init", "PiSSA trains adapters of LoRA's size; the memory of its SVD at the start is not modelled"),
         ("adapter_name_or_path", "the adapter to continue from is taken to have the rank and targets stated here"),
@@ -162,6 +169,8 @@ def _lora(settings: Settings, model: Model, dtypes: Precision, notes: Notes) -> 
         dtype=dtypes.adapters,
         modules_to_save=saved,
         saved_dtype=saved_dtype,
+        kind=kind,
+        block=block,
     )
 
 
@@ -190,7 +199,7 @@ def _quant(settings: Settings, method: str, dtypes: Precision, shards: str, note
     where = settings.where("quantization_bit")
     if bits not in (4, 8):
         raise InputError(f"bitsandbytes has 4 and 8 bits, not {bits}", where=where, fix="write 4 or 8")
-    if method != "lora":
+    if method not in ("lora", "oft"):
         raise InputError("LLaMA-Factory quantises only under LoRA", where=where, fix="set finetuning_type: lora")
     for key in ("resize_vocab", "pissa_init"):
         if settings.flag(key):

@@ -12,12 +12,9 @@ _STAGES = {
     "rm": "reward-model training (stage: rm)",
     "ppo": "PPO training (stage: ppo)",
 }
-_METHODS = {"oft": "OFT (finetuning_type: oft)", "freeze": "freeze training (finetuning_type: freeze)"}
 
 # Switches of llamafactory 0.9.5 hparams/*.py and transformers 5.6.0 training_args.py that change memory
 _SWITCHES: dict[str, tuple[str, str]] = {
-    "use_badam": ("BAdam", "remove use_badam to plan the run with AdamW, which needs more memory"),
-    "use_dora": ("DoRA", "remove use_dora to plan plain LoRA, which needs less memory"),
     "use_llama_pro": ("LLaMA Pro", "remove use_llama_pro"),
     "use_unsloth": ("Unsloth's model code", "remove use_unsloth to plan the same run without it"),
     "use_unsloth_gc": ("Unsloth's checkpointing with offload", "remove use_unsloth_gc to plan plain checkpointing"),
@@ -84,8 +81,6 @@ def refuse_unmodelled(settings: Settings) -> None:
     stage, method = settings.text("stage"), settings.text("finetuning_type")
     if stage in _STAGES:
         _refuse(settings, "stage", _STAGES[stage], "plan the sft or pt stage; it is never planned as sft in silence")
-    if method in _METHODS:
-        _refuse(settings, "finetuning_type", _METHODS[method], "plan lora or full")
     for key, (what, fix) in _SWITCHES.items():
         if settings.flag(key):
             _refuse(settings, key, what, fix)

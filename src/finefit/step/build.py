@@ -7,6 +7,9 @@ on the depth. The replay of the caching allocator needs every event and asks for
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
+
 from finefit.errors import InputError, NotModelled
 from finefit.step.attention import WIDE_ROTARY
 from finefit.step.decoder import MODELLED, Decoder, Positions, attention_in_use
@@ -20,6 +23,7 @@ from finefit.step.versions import version_tuple
 from finefit.step.vision import HOOKED, Vision, add_deep, idle
 from finefit.workload.dtypes import DType
 from finefit.workload.families import layout
+from finefit.workload.lora import adapter_tensors
 from finefit.workload.model import Model
 from finefit.workload.parameters import (
     Parameter,
@@ -95,13 +99,22 @@ class _Builder:
             else:
                 trained = recipe.method != "lora" and not frozen and p.kind != "router_bias"
                 dtype = self._resident_dtype(p.kind)
+                if recipe.trained is not None:
+                    trained = trained and recipe.trained.holds(name)
+                    dtype = recipe.trained.dtype or dtype if trained else dtype
                 self._declare(name, dtype, p.numel, trained, "weights", shape=p.shape)
             leaf = p.module.rpartition(".")[2]
             if lora is not None and p.kind == "linear" and (leaf in lora.targets or p.module in lora.targets):
                 inn, out = self.linears.shapes[module]
                 self.linears.adapted.add(module)
-                self._declare(f"{module}.lora_A.weight", lora.dtype, inn, True, "adapters", ("r",), shape=("r", inn))
-                self._declare(f"{module}.lora_B.weight", lora.dtype, out, True, "adapters", ("r",), shape=(out, "r"))
+                for tensor in adapter_tensors(lora, leaf, inn, out):
+                    name, shape = f"{module}.{tensor.name}", tensor.shape
+                    numel = prod(side for side in shape if isinstance(side, int))
+                    symbols = tuple(side for side in shape if isinstance(side, str))
+                    self._declare(name, lora.dtype, numel, tensor.trained, "adapters", symbols, shape=shape)
+                if lora.kind == "oft":
+                    pairs = Size(8, lora.block * (lora.block - 1) // 2)
+                    self.tape.buffers += [("rows", pairs), ("cols", pairs)]
             if lora is not None and leaf in lora.modules_to_save and p.kind in ("embedding", "head"):
                 dtype = lora.saved_dtype or self._resident_dtype(p.kind)
                 self._declare(f"{module}.modules_to_save.weight", dtype, p.numel, True, "adapters", shape=p.shape)
@@ -242,21 +255,44 @@ class _Builder:
         tower = self.model.tower
         return tower is not None and tower.kind in ("gemma3", "paligemma") and self.recipe.images is not None
 
+    def _trains(self, index: int) -> bool:
+        """Whether a layer has a trained parameter of its own."""
+        selected = self.recipe.trained
+        if selected is None:
+            return True
+        return any(selected.holds(f"layers.{index}.{p.name}") for p in layer_parameters(self.model, index))
+
     def layers(self, hidden: Ref, at: Positions, folded: bool) -> Ref:
         tape, count = self.tape, self.model.layers
         deep = self.deep
-        for index, repeat in _folds(self.model, len(deep)) if folded else [(index, 1) for index in range(count)]:
+        for index, repeat in (
+            _folds(self.model, self._trains, len(deep)) if folded else [(index, 1) for index in range(count)]
+        ):
             with tape.block(f"layers.{index}", index, repeat=repeat) as block, tape.module(f"layers.{index}"):
                 self.register(layer_parameters(self.model, index), f"layers.{index}.")
                 block.checkpointed = self.recipe.checkpointing == "full"
+                selected = self.recipe.trained
+                if selected is not None and selected.selective and block.checkpointed:
+                    block.checkpointed = self._trains(index)
+                    if block.checkpointed:
+                        tape.require(hidden)
                 block.entries = tuple(x.value for x in (hidden, at.cos, at.sin, at.mask) if x is not None)
                 hidden = self.decoder.layer(hidden, at, index)
                 block.exit = hidden.value
+                block.checkpointed &= tape.values[hidden.value].needs_grad  # nothing is kept for no backward
             if index < len(deep):
                 with tape.block(f"layers.{index}.deepstack"):
                     hidden = add_deep(self.net, hidden, deep[index])
         self.deep = []
         return hidden
+
+    def shared_projections(self) -> None:
+        """VeRA's one pair of matrices, as large as the largest adapted module asks for (vera/model.py)."""
+        lora = self.recipe.lora
+        if lora is not None and lora.kind == "vera":
+            sides = [self.linears.shapes[name] for name in self.linears.adapted]
+            for name, side in (("vera_A", max(n for n, _ in sides)), ("vera_B", max(n for _, n in sides))):
+                self.tape.buffers.append((name, Size(lora.dtype.bytes, side, ("r",))))
 
     def head(self, hidden: Ref) -> None:
         """Final norm, head and loss; returns as the training loop's last references go."""
@@ -290,6 +326,7 @@ class _Builder:
             hidden, at = self.see(model.tower, hidden, folded)
         assert at is not None
         hidden = self.layers(hidden, at, folded)
+        self.shared_projections()
         with tape.block("head", phase="loss"):
             self.register(final_parameters(model))
             self.register(head_parameters(model))
@@ -304,15 +341,16 @@ class _Builder:
         return tape.finish()
 
 
-def _folds(model: Model, alone: int = 0) -> list[tuple[int, int]]:
+def _folds(model: Model, trains: Callable[[int], bool], alone: int = 0) -> list[tuple[int, int]]:
     """(layer, how many it stands for): of each run of equal layers the first two, one between, the last two.
 
-    ``alone``: so many layers at the start are no part of a run.
+    ``trains``: whether a layer has trained parameters; ``alone``: so many layers at the start are no part of a run.
     """
+    kinds = [(model.sparse(index), trains(index)) for index in range(model.layers)]
     out: list[tuple[int, int]] = []
     start = 0
     for index in range(1, model.layers + 1):
-        if alone < index < model.layers and model.sparse(index) == model.sparse(start):
+        if alone < index < model.layers and kinds[index] == kinds[start]:
             continue
         alike = index - start
         if alike > _UNFOLDED:

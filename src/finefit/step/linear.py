@@ -6,6 +6,7 @@ Follows peft 0.21.2 ``tuners/lora/layer.py`` and ``bnb.py``, bitsandbytes 0.50.2
 
 from __future__ import annotations
 
+from finefit.step.adapters import Adapters
 from finefit.step.net import Net
 from finefit.step.ops import Flops
 from finefit.step.size import Size
@@ -22,18 +23,22 @@ class Linears:
         self.quantised: set[str] = set()
         self.adapted: set[str] = set()
         self.biased: set[str] = set()
+        self.adapters = Adapters(self)
 
     def __call__(self, x: Ref, path: str, kind: str = "linear") -> Ref:
         net = self.net
         with net.tape.module(path):
             full = net.tape.path
             if full not in self.adapted:
-                return self._base(x, full, kind)
+                return self.base(x, full, kind)
+            assert net.recipe.lora is not None
+            if net.recipe.lora.kind not in ("lora", "lora_fa"):
+                return self.adapters(x, full, kind)
             if full in self.quantised and net.recipe.quant is not None:
                 return self._lora_quantised(x, full, kind)
             return self._lora(x, full, kind)
 
-    def _base(self, x: Ref, full: str, kind: str) -> Ref:
+    def base(self, x: Ref, full: str, kind: str) -> Ref:
         n_out = self.shapes[full][1]
         if full not in self.quantised:
             bias = f"{full}.bias" if full in self.biased else None
@@ -93,9 +98,14 @@ class Linears:
         """``lora_B(lora_A(dropout(x))) * scaling``."""
         net, lora = self.net, self.net.recipe.lora
         assert lora is not None
+        return net.scale(self.low_rank_pair(net.dropout(x, lora.dropout), full))
+
+    def low_rank_pair(self, x: Ref, full: str) -> Ref:
+        """``lora_B(lora_A(x))``."""
         n_in, n_out = self.shapes[full]
-        a, b = f"{full}.lora_A.weight", f"{full}.lora_B.weight"
-        return net.scale(self._low_rank(self._low_rank(net.dropout(x, lora.dropout), a, n_in, None), b, None, n_out))
+        return self._low_rank(
+            self._low_rank(x, f"{full}.lora_A.weight", n_in, None), f"{full}.lora_B.weight", None, n_out
+        )
 
     def _low_rank(self, x: Ref, name: str, n_in: int | None, n_out: int | None) -> Ref:
         """A linear layer one side of which is the rank."""
@@ -103,17 +113,18 @@ class Linears:
         copy, dtype = net.weight(name)
         if net.autocast is not None:
             x = net.cast(x, dtype)
-        inputs = [x] if copy is None else [x, copy]
-        saves = [x] + ([copy] if copy is not None and x.needs_grad else [])
+        trainable = net.trainable(name)
+        inputs = [x] if copy is None or not trainable else [x, copy]
+        saves = ([x] if trainable else []) + ([copy] if copy is not None and x.needs_grad else [])
         numel, symbols = (1, ("b", "r", "s")) if n_out is None else (n_out, ("b", "s"))
         flops = Flops("lora", 2 * (n_in or n_out or 0), ("b", "r", "s"))
-        params = (name,) if copy is None else ()
+        params = (name,) if copy is None and trainable else ()
         return net.tape.op("mm", inputs, numel, x.dtype, symbols=symbols, saves=saves, params=params, flops=flops)
 
     def _lora(self, x: Ref, full: str, kind: str) -> Ref:
         net, lora = self.net, self.net.recipe.lora
         assert lora is not None
-        result = self._base(x, full, kind)
+        result = self.base(x, full, kind)
         dtype = result.dtype
         x = net.cast(x, lora.dtype)
         result = net.add(result, self._adapter(x, full))
@@ -123,7 +134,7 @@ class Linears:
         """``Linear4bit.forward`` and ``Linear8bitLt.forward`` of peft: cast only outside autocast."""
         net, lora, quant = self.net, self.net.recipe.lora, self.net.recipe.quant
         assert lora is not None and quant is not None
-        result = self._base(x, full, kind)
+        result = self.base(x, full, kind)
         if quant.kind != "int8":
             result = net.contiguous(result)  # "defensively clone"
         if net.autocast is not None:

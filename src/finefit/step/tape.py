@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from finefit.step.ops import Block, Drop, Flops, Op, Param, Step, Value
 from finefit.step.size import Size
@@ -143,6 +144,16 @@ class Tape:
         )
         return out
 
+    def add_into(self, target: Ref, addend: Ref) -> Ref:
+        """``target += addend``: the same storage; the addend's gradient has its own dtype."""
+        into, other = self.values[target.value], self.values[addend.value]
+        out = self._value(target.numel, target.symbols, target.dtype, into.storage, into.needs_grad or other.needs_grad)
+        grads = [(target.value, "pass")] if into.needs_grad else []
+        if other.needs_grad:
+            grads.append((addend.value, "pass" if target.dtype == addend.dtype else "new"))
+        self.blocks[-1].program.append(Op("add_", self.path, (out.value,), (), tuple(grads)))
+        return out
+
     def split(self, source: Ref, numels: Sequence[int], name: str = "split") -> list[Ref]:
         """Views of parts of one tensor; the backward joins their gradients into a new one."""
         origin = self.values[source.value]
@@ -165,6 +176,10 @@ class Tape:
     def keep_beyond_block(self, x: Ref) -> None:
         """A cache holds this value; it is let go in another block than the one it was made in."""
         self.outliving[x.value] = len(self.blocks) - 1
+
+    def require(self, x: Ref) -> None:
+        """``x.requires_grad_()``: a leaf from here on, whatever made it."""
+        self.values[x.value] = replace(self.values[x.value], needs_grad=True)
 
     def hold(self, x: Ref) -> None:
         """The training loop keeps this value until the backward has run."""

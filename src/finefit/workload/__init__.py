@@ -4,7 +4,7 @@ from finefit.workload.cluster import Cluster, Gpu
 from finefit.workload.dtypes import DType
 from finefit.workload.lengths import Lengths
 from finefit.workload.model import Experts, Model
-from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe, Sharding
+from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe, Sharding, Trained
 from finefit.workload.sourced import Origin, Source
 from finefit.workload.workload import Workload
 
@@ -22,5 +22,6 @@ __all__ = [
     "Recipe",
     "Sharding",
     "Source",
+    "Trained",
     "Workload",
 ]

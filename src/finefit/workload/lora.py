@@ -7,6 +7,8 @@ PEFT puts ``lora_A`` (r, in) and ``lora_B`` (out, r) beside a module (peft 0.21.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
 
 from finefit.errors import InputError, NotModelled
 from finefit.workload.families import EXPERT_TARGETS, PEFT_DEFAULT_TARGETS, layout
@@ -85,13 +87,50 @@ def adapter_shapes(model: Model, targets: Sequence[str], layer: int = 0) -> tupl
     return tuple((p.module, *_in_out(model, p)) for p in layer_parameters(model, layer) if _adaptable(p, targets))
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterTensor:
+    """One tensor that PEFT puts beside a linear module; "r" in its shape is the rank."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    trained: bool = True
+
+
+def adapter_tensors(lora: Lora, leaf: str, n_in: int, n_out: int) -> Iterator[AdapterTensor]:
+    """What an adapted module of (n_in, n_out) gets (peft 0.21.2 tuners/<kind>/layer.py ``update_layer``).
+
+    Args:
+        leaf: last part of the module's name.
+    """
+    if lora.kind == "ia3":
+        yield AdapterTensor("ia3_l", (1, n_in if leaf in lora.feedforward else n_out))
+    elif lora.kind == "vera":  # the matrices are shared by all layers
+        yield AdapterTensor("vera_lambda_b", (n_out,))
+        yield AdapterTensor("vera_lambda_d", ("r",))
+    elif lora.kind == "oft":
+        yield AdapterTensor("oft_R.weight", (n_in // lora.block, lora.block * (lora.block - 1) // 2))
+    elif lora.kind == "adalora":
+        yield AdapterTensor("lora_A", ("r", n_in))
+        yield AdapterTensor("lora_E", ("r", 1))
+        yield AdapterTensor("lora_B", (n_out, "r"))
+        yield AdapterTensor("ranknum", (1,))
+    else:
+        yield AdapterTensor("lora_A.weight", ("r", n_in), trained=lora.kind != "lora_fa")
+        yield AdapterTensor("lora_B.weight", (n_out, "r"))
+        if lora.kind == "dora":
+            yield AdapterTensor("lora_magnitude_vector.weight", (n_out,))
+
+
 def lora_parameters(model: Model, lora: Lora) -> int:
-    """Trainable parameters of a LoRA run: adapters plus full copies of ``modules_to_save``."""
-    width = 0
+    """Trainable parameters of a run with adapters: theirs, and those of full copies of ``modules_to_save``."""
+    count = 0
     for parameter, copies in _modules(model):
         if _adaptable(parameter, lora.targets) and not _within(parameter.module, lora.modules_to_save):
-            width += sum(_in_out(model, parameter)) * copies
-    return lora.rank * width + saved_numel(model, lora.modules_to_save)
+            leaf = parameter.module.rpartition(".")[2]
+            for tensor in adapter_tensors(lora, leaf, *_in_out(model, parameter)):
+                if tensor.trained:
+                    count += prod(lora.rank if side == "r" else int(side) for side in tensor.shape) * copies
+    return count + saved_numel(model, lora.modules_to_save)
 
 
 def saved_numel(model: Model, names: Sequence[str]) -> int:

@@ -20,15 +20,57 @@ _NO_SOURCES: Mapping[str, Source] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """Low-rank adapters beside frozen linear layers."""
+    """Adapters beside frozen linear layers, in PEFT's terms.
+
+    Attributes:
+        kind: "lora" | "dora" | "lora_fa" (A frozen) | "adalora" | "vera" | "oft" | "ia3".
+        targets: leaf module names ("q_proj"); resolved, never "all-linear".
+        dtype: PEFT autocast_adapter_dtype=True casts adapters to fp32.
+        modules_to_save: trained in full beside the adapters ("embed_tokens", "lm_head").
+        saved_dtype: of those; None: that of the module they copy, as PEFT leaves it.
+        block: OFT's block size.
+        feedforward: targets whose input (IA)³ scales, not their output.
+    """
 
     rank: int
     alpha: int
     dropout: float = 0.0
-    targets: tuple[str, ...] = ()  # leaf module names ("q_proj"); resolved, never "all-linear"
-    dtype: DType = DType.FP32  # PEFT autocast_adapter_dtype=True casts adapters to fp32
-    modules_to_save: tuple[str, ...] = ()  # trained in full beside the adapters ("embed_tokens", "lm_head")
-    saved_dtype: DType | None = None  # of those; None: that of the module they copy, as PEFT leaves it
+    targets: tuple[str, ...] = ()
+    dtype: DType = DType.FP32
+    modules_to_save: tuple[str, ...] = ()
+    saved_dtype: DType | None = None
+    kind: str = "lora"
+    block: int = 0
+    feedforward: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The parameters that are trained where that is a part of the model, without adapters.
+
+    Attributes:
+        layers: numbers of the decoder layers; None: all of them.
+        modules: parts of a parameter's path inside a layer, one of which it has ("mlp", "norm"); () for any.
+        outside: parts of the paths of what lies outside the layers ("embed_tokens", "lm_head", "norm").
+        dtype: of the trained parameters; None: that of the others.
+        selective: layers without trained parameters are not checkpointed, and the input of the others is made to
+            need a gradient (llamafactory 0.9.5 checkpointing.py ``get_custom_gradient_checkpointing_func``).
+    """
+
+    layers: tuple[int, ...] | None = None
+    modules: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    dtype: DType | None = None
+    selective: bool = False
+
+    def holds(self, name: str) -> bool:
+        """Whether a parameter is trained, by its name: "layers.3.mlp.up_proj.weight", "embed_tokens.weight"."""
+        if not name.startswith("layers."):
+            return any(part in name for part in self.outside)
+        _, index, path = name.split(".", 2)
+        if self.layers is not None and int(index) not in self.layers:
+            return False
+        return not self.modules or any(part in path for part in self.modules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +129,18 @@ class Sharding:
     max_live: int = 1_000_000_000  # elements; stage3_max_live_parameters
 
 
+# Names of adapters as their papers write them
+_ADAPTERS = {
+    "lora": "LoRA",
+    "dora": "DoRA",
+    "lora_fa": "LoRA-FA",
+    "adalora": "AdaLoRA",
+    "vera": "VeRA",
+    "oft": "OFT",
+    "ia3": "IA3",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """One training recipe on one stack.
@@ -107,7 +161,7 @@ class Recipe:
         stack: library versions the step follows, {"transformers": "5.24.0"}.
     """
 
-    method: str  # "full" | "lora"
+    method: str  # "full" | "lora" | "freeze"
     weight_dtype: DType
     optimizer: Optimizer
     seq_len: int
@@ -115,6 +169,7 @@ class Recipe:
     grad_accum: int = 1
     task: str = "sft"  # "sft" | "pt"
     lora: Lora | None = None
+    trained: Trained | None = None  # method "freeze"
     quant: Quant | None = None
     autocast: DType | None = None
     master_weights: bool = False
@@ -140,7 +195,8 @@ class Recipe:
 
     @property
     def method_label(self) -> str:
-        """The name people use: full, LoRA or QLoRA."""
-        if self.method == "lora":
-            return "QLoRA" if self.quant else "LoRA"
-        return self.method
+        """The name people use: full, freeze, LoRA, QLoRA, DoRA and so on."""
+        if self.lora is None:
+            return self.method
+        name = _ADAPTERS[self.lora.kind]
+        return f"Q{name}" if self.quant else name

@@ -20,7 +20,6 @@ _SWITCHES = {
     "torch_compile": ("torch.compile", "remove torch_compile to plan the run without it, which needs more memory"),
     "tiled_mlp": ("tiled MLP", "remove tiled_mlp"),
     "relora": ("ReLoRA", "remove relora to plan plain LoRA"),
-    "peft_use_dora": ("DoRA", "remove peft_use_dora to plan plain LoRA, which needs less memory"),
     "lisa_n_layers": ("LISA", "remove lisa_n_layers"),
     "unfrozen_parameters": ("training a part of the parameters", "remove unfrozen_parameters"),
     "lora_on_cpu": ("adapters on the CPU", "remove lora_on_cpu"),
@@ -106,6 +105,7 @@ def _method(draft: Draft) -> None:
     draft.put("lora_alpha", draft.integer("lora_alpha", minimum=1), "lora_alpha")
     draft.put("lora_dropout", draft.number("lora_dropout"), "lora_dropout")
     draft.put("modules_to_save", draft.names("lora_modules_to_save"), "lora_modules_to_save")
+    draft.put("dora", draft.flag("peft_use_dora"), "peft_use_dora")
     named = draft.raw("lora_target_modules")
     if isinstance(named, str) and set(named) & set("\\*()[]|"):
         draft.refuse("LoRA targets by a pattern", "list the modules by name", "lora_target_modules")

@@ -45,6 +45,9 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "loss": "full, fused_linear, chunked",
         "fused_kernels": "Liger kernels of the layers",
         "reentrant": "implementation of checkpointing",
+        "dora": "LoRA with a trained magnitude",
+        "frozen_share": "first share of the parameters that is frozen",
+        "oft_block": "block size of OFT",
         "optim_rank": "rank of GaLore's and APOLLO's projections",
         "optim_targets": "parts of the names of the linear modules whose gradients they project; () for all",
         "in_backward": "each parameter is updated during backward",
@@ -52,6 +55,9 @@ FIELDS: Mapping[str, str] = MappingProxyType(
     }
 )  # fmt: skip
 CORE = tuple(FIELDS)[: tuple(FIELDS).index("gpus") + 1]
+# Methods with adapters, and which of PEFT's kinds they are
+KINDS = {"lora": "lora", "qlora": "lora", "dora": "dora", "qdora": "dora", "adalora": "adalora", "vera": "vera"}
+KINDS |= {"oft": "oft", "ia3": "ia3"}
 MODEL_MAXIMUM = "model maximum"
 FLAGS = "flags"  # a refusal's fix: the same model, method and sizes as options of the command line
 

@@ -7,7 +7,7 @@ from math import ceil
 from finefit.formats.said import Entry, Said
 from finefit.resolve.readings import shared
 from finefit.resolve.readings.draft import Draft
-from finefit.resolve.readings.reading import MODEL_MAXIMUM, Reading
+from finefit.resolve.readings.reading import KINDS, MODEL_MAXIMUM, Reading
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _ATTENTION = {"flash_attn": "flash2", "flash_attention_2": "flash2", "sdpa": "sdpa", "eager": "eager"}
@@ -18,8 +18,11 @@ _MEGATRON = {
     "ep": ("expert_model_parallel_size",),
 }
 _SWITCHES = {
-    "use_dora": ("DoRA", "remove use_dora to plan plain LoRA, which needs less memory"),
-    "freeze_parameters_ratio": ("training a part of the parameters", "remove freeze_parameters_ratio"),
+    "freeze_parameters": ("training a part of the parameters", "remove freeze_parameters"),
+    "freeze_parameters_regex": ("training a part of the parameters", "remove freeze_parameters_regex"),
+    "trainable_parameters": ("training a part of the parameters", "remove trainable_parameters"),
+    "trainable_parameters_regex": ("training a part of the parameters", "remove trainable_parameters_regex"),
+    "lisa_activated_layers": ("LISA", "remove lisa_activated_layers to plan the run in full"),
     "torch_compile": ("torch.compile", "remove torch_compile to plan the run without it, which needs more memory"),
 }
 
@@ -43,7 +46,7 @@ def reading(said: Said) -> Reading:
     draft.put("epochs", draft.number("num_train_epochs"), "num_train_epochs")
     draft.put("max_steps", draft.integer("max_steps", minimum=-1), "max_steps")
     for switch, (what, fix) in _SWITCHES.items():
-        if draft.stated(switch) and (draft.number(switch) if switch.endswith("ratio") else draft.flag(switch)):
+        if draft.stated(switch) and (draft.raw(switch) if switch != "torch_compile" else draft.flag(switch)):
             draft.refuse(what, fix, switch)
     return draft.reading()
 
@@ -79,9 +82,14 @@ def _method(draft: Draft, megatron: bool) -> None:
             "quant_bits",
         )
     draft.put("method", method, *keys)
-    if method not in ("lora", "qlora"):
+    if method == "full" and draft.stated("freeze_parameters_ratio"):
+        draft.put("frozen_share", draft.number("freeze_parameters_ratio"), "freeze_parameters_ratio")
+    if method not in KINDS:
         return
-    draft.put("rank", draft.integer("lora_rank", minimum=1), "lora_rank")
+    rank = {"adalora": "adalora_init_r", "vera": "vera_rank"}.get(method, "lora_rank")
+    stated = draft.integer(rank, minimum=1) if draft.stated(rank) or rank == "lora_rank" else None
+    draft.put("rank", stated or {"adalora": 12, "vera": 256}.get(method), rank)  # ms-swift 4.6.0 tuner_args.py
+    draft.put("dora", draft.flag("use_dora"), "use_dora")
     draft.put("lora_alpha", draft.integer("lora_alpha", minimum=1), "lora_alpha")
     draft.put("lora_dropout", draft.number("lora_dropout"), "lora_dropout")
     draft.put("lora_targets", ",".join(draft.names("target_modules")) or "all-linear", "target_modules")

@@ -27,7 +27,6 @@ _GONE = {
 }
 _SWITCHES = {
     "torch_compile": ("torch.compile", "remove torch_compile to plan the run without it, which needs more memory"),
-    "use_dora": ("DoRA", "remove use_dora to plan plain LoRA, which needs less memory"),
     "activation_offloading": ("activations offloaded to the CPU", "remove activation_offloading"),
 }
 
@@ -104,6 +103,7 @@ def _method(draft: Draft) -> None:
     draft.put("lora_dropout", draft.number("lora_dropout"), "lora_dropout")
     draft.put("lora_targets", ",".join(draft.names("lora_target_modules")) or None, "lora_target_modules")
     draft.put("modules_to_save", draft.names("lora_modules_to_save"), "lora_modules_to_save")
+    draft.put("dora", draft.flag("use_dora"), "use_dora")
 
 
 def _length(draft: Draft, task: str) -> None:
