@@ -11,8 +11,7 @@ from dataclasses import replace
 import pytest
 
 from finefit.catalog.models import find
-from finefit.memory.model import play
-from finefit.step.build import build_step
+from finefit.memory.played import played
 from finefit.step.size import Dims
 from finefit.workload import DType, Lora, Model, Optimizer, Recipe
 
@@ -26,7 +25,7 @@ def lora(*targets: str) -> Recipe:
 
 def held_after_forward(model: Model, recipe: Recipe, dims: Dims) -> int:
     """Bytes of activations alive when the loss block begins, not rounded to allocator blocks."""
-    timeline = play(build_step(model, recipe), recipe)
+    timeline = played(model, recipe)
     loss = next(mark.start for mark in timeline.marks if mark.phase == "loss")
     live: set[int] = set()
     for event in timeline.events[:loss]:

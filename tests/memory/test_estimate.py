@@ -12,8 +12,7 @@ from finefit.catalog.models import find
 from finefit.errors import InputError, NotModelled
 from finefit.memory.compiled import compile_timeline
 from finefit.memory.estimate import dims_of, estimate, measure, timeline
-from finefit.memory.model import play
-from finefit.step.build import build_step
+from finefit.memory.played import played
 from finefit.units import MIB
 from finefit.workload import DType, Experts, Lora, Model, Optimizer, Quant, Recipe, Sharding
 
@@ -127,10 +126,10 @@ def test_parts_sum_to_the_peak_and_phases_hold_it(question: tuple[Model, Recipe]
 
 def test_one_structure_serves_all_dimensions() -> None:
     model, recipe = SMALL["llama"], Recipe("full", DType.BF16, Optimizer("adamw"), seq_len=64)
-    compiled = compile_timeline(play(build_step(model, recipe, folded=True), recipe))
+    compiled = compile_timeline(played(model, recipe, folded=True))
     for batch, length in ((1, 64), (3, 777), (8, 4096)):
         other = replace(recipe, micro_batch=batch, seq_len=length)
-        direct = max(play(build_step(model, other), other).live_bytes(dims_of(other)))
+        direct = max(played(model, other).live_bytes(dims_of(other)))
         assert compiled.evaluate(dims_of(other)).allocated == direct
 
 

@@ -211,6 +211,10 @@ def compile_timeline(
             apply(item, 1)
             grew = False
         event += 1
+    for mark in marks:  # phases that allocate nothing
+        if grew:
+            record()
+        phase, step, grew = mark.phase, mark.step, True
     if grew:
         record()
     return Compiled(list(columns), rows, points, host)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from finefit.memory.allocator import replay, required
 from finefit.memory.compiled import Compiled, compile_timeline
 from finefit.memory.context import CUBLAS_WORKSPACE, cublas_workspace, cuda_context, nccl_buffers
-from finefit.memory.model import play
 from finefit.memory.peak import Peak
+from finefit.memory.played import played
 from finefit.memory.timeline import Timeline
-from finefit.step.build import build_step, check_length
+from finefit.step.build import check_length
 from finefit.step.size import Dims
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def dims_of(recipe: Recipe) -> Dims:
     """The free dimensions of a recipe."""
     rank = recipe.lora.rank if recipe.lora else 0
-    return Dims(recipe.micro_batch, recipe.seq_len, rank, recipe.sharding.ranks)
+    tokens = -(-recipe.seq_len // recipe.parallel.context)
+    return Dims(recipe.rows, tokens, rank, recipe.sharding.ranks)
 
 
 def structure(recipe: Recipe) -> Recipe:
@@ -35,7 +36,7 @@ def structure(recipe: Recipe) -> Recipe:
         micro_batch=0,
         seq_len=0,
         lora=lora,
-        grad_accum=min(recipe.grad_accum, 2),
+        grad_accum=min(recipe.grad_accum, max(2, recipe.parallel.pipeline)),
         sharding=replace(recipe.sharding, ranks=min(recipe.sharding.ranks, 2)),
         epochs=None,
         max_steps=None,
@@ -48,7 +49,7 @@ def structure(recipe: Recipe) -> Recipe:
 @lru_cache(maxsize=256)
 def _compiled(model: Model, structural: Recipe, versions: tuple[tuple[str, str], ...]) -> Compiled:
     recipe = replace(structural, stack=dict(versions))  # the stack is no part of a recipe's identity
-    return compile_timeline(play(build_step(model, recipe, folded=True), recipe))
+    return compile_timeline(played(model, recipe, folded=True))
 
 
 def compiled(model: Model, recipe: Recipe) -> Compiled:
@@ -60,7 +61,7 @@ def compiled(model: Model, recipe: Recipe) -> Compiled:
 @lru_cache(maxsize=16)
 def _timeline(model: Model, structural: Recipe, versions: tuple[tuple[str, str], ...], workspace: int) -> Timeline:
     recipe = replace(structural, stack=dict(versions))
-    return play(build_step(model, recipe), recipe, first_step=True, workspace=workspace)
+    return played(model, recipe, first_step=True, workspace=workspace)
 
 
 def timeline(model: Model, recipe: Recipe, *, workspace: int = CUBLAS_WORKSPACE) -> Timeline:

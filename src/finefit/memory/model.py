@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from finefit.memory.beside import COMPARE, Beside
+from finefit.memory.beside import Beside
 from finefit.memory.sharding import Sharding
 from finefit.memory.states import States
 from finefit.memory.timeline import Fold, Mark, Tensor, Timeline
-from finefit.step.ops import Block, Drop, Op, Param, Step
+from finefit.step.ops import COMPARE, Block, Drop, Op, Param, Step
 from finefit.step.size import Size
 from finefit.workload.recipe import Recipe
 
@@ -389,8 +389,3 @@ class Player:
             self.optimizer_step(step)
             self.zero_grad()
         return Timeline(tuple(self.tensors), tuple(self.events), tuple(self.marks), tuple(self.folds))
-
-
-def play(step: Step, recipe: Recipe, *, first_step: bool = False, workspace: int = 0) -> Timeline:
-    """The Timeline of ``recipe`` running ``step``; ``workspace`` bytes for each of two cuBLAS handles."""
-    return Player(step, recipe).play(first_step=first_step, workspace=workspace)

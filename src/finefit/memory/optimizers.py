@@ -74,7 +74,7 @@ class Keeper:
             yield Piece(f"{state.name}.qmap", Size(4, self.kind.table))
 
     def _full(self, param: Param, itemsize: int) -> Size:
-        return Size(itemsize, param.numel, param.symbols, self.sharded)
+        return param.shard(itemsize, self.sharded)
 
     def _itemsize(self, param: Param, dtype: DType | None) -> int:
         """Quantised states are one byte; smaller ones are what the optimizer would keep without quantisation."""

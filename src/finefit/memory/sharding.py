@@ -48,6 +48,12 @@ class Sharding:
                         player.alloc(param.size, "buffers", "ddp_bucket", name)
         if self.kind == "zero3":
             player.alloc(Size(2, self.spec.reduce_bucket), "buffers", "reduce_bucket")
+        if self.kind == "megatron":
+            for _, block in player.each_block(enumerate(player.step.blocks)):
+                for name in block.params:
+                    size = player.states.main_gradient(player.step.params[name])
+                    if size is not None:
+                        player.alloc(size, "gradients", "main_grad", name)
 
     # -- parameters --------------------------------------------------------------------------------
 
@@ -61,6 +67,11 @@ class Sharding:
 
     def reshard(self, number: int) -> None:
         self.player.release_all(self.gathered.pop(number, []))
+
+    def reshard_all(self) -> None:
+        """What is still gathered when a pass ends: the root unit of FSDP."""
+        for number in list(self.gathered):
+            self.reshard(number)
 
     def before_forward(self, number: int) -> None:
         if not self._gathers:
@@ -88,6 +99,10 @@ class Sharding:
             self.reshard(number)
         if self.kind in ("zero2", "zero3", "fsdp"):
             self._reduce(number)
+        if self.kind == "megatron":  # added into main_grad and given back
+            for name in self.player.step.blocks[number].params:
+                if name in self.player.param_grads:
+                    self.player.release(self.player.param_grads.pop(name))
 
     # -- gradients ---------------------------------------------------------------------------------
 
@@ -100,8 +115,7 @@ class Sharding:
 
     def after_backward_pass(self) -> None:
         """The root unit of FSDP is the last to be reduced and given back."""
-        for number in list(self.gathered):
-            self.reshard(number)
+        self.reshard_all()
 
     def _reduce(self, number: int) -> None:
         """Gradients of a block become this rank's shard."""

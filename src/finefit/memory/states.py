@@ -23,16 +23,16 @@ class States:
         # ZeRO-Offload keeps the partition's states and gradients, and with offload_param the weights, in host RAM
         self.states_pool = "host" if recipe.sharding.offload_optimizer else "device"
         self.weights_pool = "host" if recipe.sharding.offload_params else "device"
-        self.shard_optimizer = kind in ("zero1", "zero2", "zero3", "fsdp")
+        self.shard_optimizer = kind in ("zero1", "zero2", "zero3", "fsdp", "megatron")
         self.keeper = Keeper(recipe.optimizer, wide=recipe.master_weights, sharded=self.shard_optimizer)
 
     def weight(self, param: Param) -> Size:
         """The parameter as it lies between steps."""
-        return Size(param.at_rest.bytes, param.numel, param.symbols, self.shard_weights)
+        return param.shard(param.at_rest.bytes, self.shard_weights)
 
     def gradient_shard(self, param: Param) -> Size:
         """FSDP upcasts the reduced shard to the parameter's own dtype; ZeRO keeps the gradient's."""
-        return Size(param.at_rest.bytes, param.numel, param.symbols, self.shard_grads)
+        return param.shard(param.at_rest.bytes, self.shard_grads)
 
     def optimizer(self, param: Param) -> Iterator[tuple[str, Size, str]]:
         """(name, size, pool) of each state tensor of a parameter."""
@@ -46,7 +46,17 @@ class States:
             yield piece.name, piece.size, "managed" if paged else "host" if opt.kind.host else self.states_pool
 
     def _state(self, param: Param, itemsize: int) -> Size:
-        return Size(itemsize, param.numel, param.symbols, self.shard_optimizer)
+        return param.shard(itemsize, self.shard_optimizer)
+
+    def main_gradient(self, param: Param) -> Size | None:
+        """Megatron-Core's persistent buffer that gradients are summed into, in fp32 unless told otherwise.
+
+        megatron-core 0.14 ``distributed/param_and_grad_buffer.py``, ``grad_reduce_in_fp32`` (bf16_mixed of
+        Megatron-Bridge 0.3.1, ``accumulate_allreduce_grads_in_fp32`` of Megatron's arguments).
+        """
+        if self.recipe.sharding.kind != "megatron" or not param.trainable:
+            return None
+        return Size(4, param.numel, param.symbols)
 
     def step_temporaries(self, param: Param) -> list[Size]:
         """Memory held for a parameter while the optimizer steps.
@@ -57,7 +67,7 @@ class States:
         if not param.trainable:
             return []
         if self.recipe.master_weights and self.shard_optimizer:
-            whole = self.states_pool == "device" and self.recipe.sharding.kind != "zero3"
+            whole = self.states_pool == "device" and self.recipe.sharding.kind not in ("zero3", "megatron")
             return [self._state(param, 4)] if whole else []
         return self.keeper.together(param)
 

@@ -26,7 +26,7 @@ CATEGORIES = (
 )
 
 # In the order a run meets them.
-PHASES = ("load", "forward", "loss", "backward", "optimizer", "evaluation", "save")
+PHASES = ("load", "generation", "forward", "loss", "reference", "backward", "optimizer", "evaluation", "save")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,12 @@ def cards_that_hold(
 ) -> tuple[tuple[CardFit, Run | None], ...]:
     """Every card that holds the run, with the fewest GPUs the recipe's own sharding needs; smallest memory first.
 
-    A recipe that shards nothing needs the same on each of several GPUs, so one is tried alone.
+    A recipe that shards nothing needs the same on each of several GPUs, so one is tried alone. Where a copy of the
+    model is cut over several GPUs, their multiples are tried.
     """
-    spread = recipe.sharding.kind in ("zero1", "zero2", "zero3", "fsdp")
-    needs = {count: _need(model, recipe, count) for count in ((1, *SHARD_COUNTS) if spread else (1,))}
+    spread = recipe.sharding.kind in ("zero1", "zero2", "zero3", "fsdp", "megatron")
+    copy = recipe.parallel.gpus
+    needs = {copy * count: _need(model, recipe, copy * count) for count in ((1, *SHARD_COUNTS) if spread else (1,))}
     found = [_card(model, lengths, gpu, needs, kind, currency, on) for gpu in all_gpus()]
     held = [entry for entry in found if entry is not None]
     return tuple(sorted(held, key=lambda entry: _order(entry[0])))

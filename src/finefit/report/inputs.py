@@ -83,6 +83,8 @@ def _matters(key: str, recipe: Recipe, lengths: Lengths | None) -> bool:
     if key.startswith("sharding."):
         sharded = recipe.sharding.kind not in ("none", "ddp")
         return sharded or key in ("sharding.kind", "sharding.ranks")
+    if key.startswith(("parallel.", "beside.")):
+        return _value(key, recipe, None) not in (1, False, 0, None, "none")
     if key in ("optimizer.rank", "optimizer.targets", "optimizer.in_backward"):
         return bool(_value(key, recipe, None))
     if key in ("images.max_pixels", "frozen"):

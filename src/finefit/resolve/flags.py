@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from finefit.errors import InputError, NotModelled
 from finefit.resolve import flag_values as words
+from finefit.resolve.beside import alone
 from finefit.resolve.flag_values import FlagValues
 from finefit.resolve.images import of_flags, pictured
 from finefit.resolve.models import resolve_model
@@ -144,6 +145,8 @@ def _choices(
     """A recipe with the fields that are plain words; the others follow."""
     notes = flags.notes
     notes.derived("task", "flags plan supervised fine-tuning")
+    alone(notes)
+    notes.derived("returns_cache", f"the Trainer asks for no keys and values (transformers@{words.VERSION})")
     notes.derived(
         "keeps_outputs", f"the Trainer drops a model's outputs before backward (transformers@{words.VERSION})"
     )

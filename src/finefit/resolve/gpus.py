@@ -7,7 +7,7 @@ from dataclasses import replace
 from finefit.errors import InputError
 from finefit.workload.cluster import Gpu
 from finefit.workload.dtypes import DType
-from finefit.workload.recipe import Recipe
+from finefit.workload.recipe import Parallel, Recipe
 
 _BEFORE_AMPERE = ("volta", "turing")  # NVIDIA architectures without bf16 units
 _NOT_CUDA = ("cdna", "davinci", "gaudi", "xe", "musa", "m3", "m4")  # AMD, Huawei, Intel, Moore Threads, Apple
@@ -16,15 +16,20 @@ _NOT_CUDA = ("cdna", "davinci", "gaudi", "xe", "musa", "m3", "m4")  # AMD, Huawe
 def on_gpus(recipe: Recipe, count: int) -> Recipe:
     """The recipe on ``count`` GPUs: plain runs become data parallel, shards are spread over all of them.
 
+    Tensor and pipeline ranks hold other parts of the model, so they share no shards; context ranks do. Where a copy
+    of the model is cut over more GPUs than there are, it is not cut.
+
     Raises:
         InputError: count below 1.
     """
     if count < 1:
         raise InputError(f"{count} GPUs cannot train a model", where="--gpu", fix="state 1 or more")
     kind = recipe.sharding.kind
+    parallel = recipe.parallel if count % recipe.parallel.gpus == 0 else Parallel()
+    ranks = count // (parallel.tensor * parallel.pipeline)
     if kind in ("none", "ddp"):
-        kind = "ddp" if count > 1 else "none"
-    return replace(recipe, sharding=replace(recipe.sharding, kind=kind, ranks=count))
+        kind = "ddp" if ranks > 1 else "none"
+    return replace(recipe, parallel=parallel, sharding=replace(recipe.sharding, kind=kind, ranks=ranks))
 
 
 def doubts(recipe: Recipe, gpu: Gpu) -> tuple[str, ...]:

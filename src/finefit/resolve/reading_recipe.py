@@ -14,6 +14,7 @@ from finefit.formats import deepspeed
 from finefit.formats.deepspeed import DeepSpeed
 from finefit.formats.said import Said
 from finefit.resolve.adapters import feedforward_of, kind_of, selection, targets_of
+from finefit.resolve.beside import alone
 from finefit.resolve.companions import deepspeed_named
 from finefit.resolve.notes import Notes
 from finefit.resolve.optimizers import OPTIMIZER_FIELDS, check
@@ -130,6 +131,8 @@ def recipe_of(reading: Reading, said: Said, model: Model, lengths: Lengths, note
         )
     notes.derived("compiled", "torch.compile is off")
     notes.derived("max_samples", "every sample of the data is used")
+    alone(notes)
+    notes.derived("returns_cache", "the training loop asks for no keys and values")
     notes.derived("keeps_outputs", "the training loop drops a model's outputs before backward")
     notes.derived("stack", f"the newest versions that {reading.tool}@{reading.version} allows")
     trained = None if lora else selection(reading, model, notes)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from finefit.errors import InputError, NotModelled
+from finefit.resolve.beside import alone
 from finefit.resolve.companions import deepspeed_of
 from finefit.resolve.llamafactory_methods import adapter_kind, selection
 from finefit.resolve.notes import Notes
@@ -61,6 +62,8 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
         ("compiled", "torch_compile"),
     ):
         notes.source(field, settings.source(key))
+    alone(notes)
+    notes.derived("returns_cache", "the Trainer asks for no keys and values (transformers@5.6.0)")
     notes.derived("keeps_outputs", "the Trainer drops a model's outputs before backward (transformers@5.6.0)")
     notes.derived("stack", "the newest versions that llamafactory@0.9.5 allows")
     trained = selection(settings, model, shards.kind, notes)

@@ -48,11 +48,18 @@ class Resolved:
         """The workload, spread over the cluster where one is stated.
 
         Raises:
-            InputError: the recipe is incomplete.
+            InputError: the recipe is incomplete, or one copy of the model is cut over more GPUs than there are.
         """
         if self.recipe is None:
             raise InputError(
                 f"{' and '.join(sorted(self.missing))} not stated", where=self.origin, fix="state --method and --seq"
+            )
+        needed = self.recipe.parallel.gpus
+        if cluster is not None and cluster.count % needed:
+            raise InputError(
+                f"one copy of the model is cut over {needed} GPUs, and {cluster.count} are no multiple of it",
+                where="--gpu",
+                fix=f"state {needed} of them, or 2 or 4 times as many",
             )
         recipe = self.recipe if cluster is None else on_gpus(self.recipe, cluster.count)
         return Workload(self.model, recipe, self.lengths, cluster)

@@ -11,6 +11,7 @@ method                 linear  head    attention
 full                   3       3       3.5 flash, 3 eager
 adapters               2       2       the same
 full checkpointing     +1      0       +1
+a reference model      +1      +1      +1
 =====================  ======  ======  ==========
 
 Flash attention's backward takes five products where forward takes two (Dao 2022, 2205.14135,
@@ -83,7 +84,8 @@ def work(model: Model, recipe: Recipe) -> StepWork:
         raise InputError(
             f"a micro-batch of {recipe.micro_batch} rows of {recipe.seq_len} tokens", fix="both must be at least 1"
         )
-    tokens = recipe.micro_batch * recipe.seq_len
+    tokens = recipe.rows * recipe.seq_len
+    reference = 0 if recipe.beside.reference == "none" else 2 if recipe.task == "kto" else 1  # forward passes
     recompute = 1 if recipe.checkpointing == "full" else 0
     visits = model.experts.per_token if model.experts else 0
     dense = layers_numel(model, "linear", "router", "experts") - routed_numel(model)
@@ -99,7 +101,7 @@ def work(model: Model, recipe: Recipe) -> StepWork:
         adapters = trained - saved_numel(model, recipe.lora.modules_to_save)
         base_passes = 2
         head_passes = 3 if _trains_head(model, recipe.lora.modules_to_save) else 2
-    passes = base_passes + recompute
+    passes, head_passes = base_passes + recompute + reference, head_passes + reference
     scores = sum(_score_flops(model, i, recipe.seq_len) for i in range(model.layers)) * tokens
     flash = recipe.attention != "eager"
     # unfused softmax: forward a third, backward two thirds, recomputation one forward more
@@ -109,9 +111,9 @@ def work(model: Model, recipe: Recipe) -> StepWork:
         tokens=tokens,
         linear_flops=2 * tokens * (passes * linear + (3 + recompute) * adapters),
         head_flops=2 * tokens * head_passes * head,
-        attention_flops=scores * (1 + (_FLASH_BACKWARD if flash else _EAGER_BACKWARD) + recompute),
+        attention_flops=scores * (1 + (_FLASH_BACKWARD if flash else _EAGER_BACKWARD) + recompute + reference),
         softmax_bytes=0.0 if flash else unfused * (1 + recompute / 3),
-        elementwise_bytes=tokens * width * (3 + recompute),
+        elementwise_bytes=tokens * width * (3 + recompute + reference),
         loss_bytes=tokens * model.vocab * 2,
         weight_bytes=2 * (read * passes + head * head_passes),
         quantised=packed,

@@ -16,7 +16,8 @@ from finefit.step.decoder import MODELLED, Decoder, Positions, attention_in_use
 from finefit.step.linear import Linears
 from finefit.step.loss import chunked_loss, full_loss, fused_linear_loss
 from finefit.step.net import Net
-from finefit.step.ops import Param, Step
+from finefit.step.ops import COMPARE, Param, Step
+from finefit.step.preference import LOGPROBS, inplace_loss, logprob_loss, score_loss, value_head_loss
 from finefit.step.size import Size
 from finefit.step.tape import TOKENS, Ref, Tape
 from finefit.step.versions import version_tuple
@@ -43,8 +44,10 @@ _UNFOLDED = 5  # first two, one in the middle, last two
 
 
 class _Builder:
-    def __init__(self, model: Model, recipe: Recipe) -> None:
-        self.model, self.recipe = model, recipe
+    """``frozen``: no parameter is trained, as in a reference model."""
+
+    def __init__(self, model: Model, recipe: Recipe, frozen: bool = False) -> None:
+        self.model, self.recipe, self.frozen = model, recipe, frozen
         self.tape = Tape()
         self.net = Net(self.tape, model, recipe)
         self.linears = Linears(self.net)
@@ -74,13 +77,15 @@ class _Builder:
         trainable: bool,
         category: str,
         symbols: tuple[str, ...] = (),
+        copies: int = 1,
         shape: tuple[int | str, ...] = (),
     ) -> None:
         """FSDP with mixed precision gathers in the compute dtype what it stores in another."""
+        trainable = trainable and not self.frozen
         stored = None
         if self.recipe.sharding.kind == "fsdp" and self.recipe.autocast is not None and dtype == DType.FP32:
             stored, dtype = dtype, self.recipe.autocast
-        self.tape.param(Param(name, dtype, numel, trainable, category, symbols, stored, shape))
+        self.tape.param(Param(name, dtype, numel, trainable, category, symbols, stored, copies, shape))
 
     def register(self, parameters: tuple[Parameter, ...], prefix: str = "", frozen: bool | None = None) -> None:
         """``frozen``: neither trained nor adapted; None: what the recipe says of the language model."""
@@ -98,11 +103,12 @@ class _Builder:
                 self._quantised(name, module, p.numel)
             else:
                 trained = recipe.method != "lora" and not frozen and p.kind != "router_bias"
+                copies = recipe.parallel.expert if p.kind == "experts" else 1
                 dtype = self._resident_dtype(p.kind)
                 if recipe.trained is not None:
                     trained = trained and recipe.trained.holds(name)
                     dtype = recipe.trained.dtype or dtype if trained else dtype
-                self._declare(name, dtype, p.numel, trained, "weights", shape=p.shape)
+                self._declare(name, dtype, p.numel, trained, "weights", copies=copies, shape=p.shape)
             leaf = p.module.rpartition(".")[2]
             if lora is not None and p.kind == "linear" and (leaf in lora.targets or p.module in lora.targets):
                 inn, out = self.linears.shapes[module]
@@ -294,13 +300,22 @@ class _Builder:
             for name, side in (("vera_A", max(n for n, _ in sides)), ("vera_B", max(n for _, n in sides))):
                 self.tape.buffers.append((name, Size(lora.dtype.bytes, side, ("r",))))
 
-    def head(self, hidden: Ref) -> None:
-        """Final norm, head and loss; returns as the training loop's last references go."""
+    def head(self, hidden: Ref) -> Ref | None:
+        """Head and loss; returns what the training loop holds until the loss is known."""
         net, tape, model, names = self.net, self.tape, self.model, self.names
         loss_of = self.recipe.loss
         head = self._active(names.embedding if model.tied else names.head)
-        if loss_of == "full":
-            bias = f"{names.head}.bias" if model.head_bias else None
+        bias = f"{names.head}.bias" if model.head_bias else None
+        held: Ref | None = None
+        if self.recipe.task == "rm":
+            loss, held = self._score(hidden, head)
+        elif self.recipe.task in LOGPROBS and loss_of in ("full", "native"):
+            with tape.module(names.head):
+                loss, held = logprob_loss(net, hidden, head, bias)
+        elif loss_of == "inplace":
+            with tape.module(names.head):
+                loss = inplace_loss(net, hidden, head, bias)
+        elif loss_of in ("full", "native"):
             with tape.module(names.head):
                 loss, logits = full_loss(net, hidden, head, bias)
                 del hidden
@@ -311,6 +326,17 @@ class _Builder:
         else:
             loss = chunked_loss(net, hidden, head)
         tape.hold(loss)
+        return held
+
+    def _score(self, hidden: Ref, head: str) -> tuple[Ref, Ref | None]:
+        """A reward model's one output, with or without the language-model head before it."""
+        score = "score.weight" if self.recipe.loss == "score" else "v_head.summary.weight"
+        dtype = self.recipe.weight_dtype if self.recipe.loss == "score" else DType.FP32
+        self._declare(score, dtype, self.model.hidden, True, "weights")
+        with self.tape.module("score"):
+            if self.recipe.loss == "score":
+                return score_loss(self.net, hidden, score), None
+            return value_head_loss(self.net, hidden, head, score)
 
     def build(self, folded: bool) -> Step:
         tape, model = self.tape, self.model
@@ -329,15 +355,19 @@ class _Builder:
         self.shared_projections()
         with tape.block("head", phase="loss"):
             self.register(final_parameters(model))
-            self.register(head_parameters(model))
+            if self.recipe.loss != "score":
+                self.register(head_parameters(model))
             hidden = self.decoder.norm(hidden, self.names.final_norm)
             del at
             self.inputs.clear()
-            self.head(hidden)
+            returned = self.head(hidden)
             del hidden
             self.net.weight_casts.clear()
             if not self.recipe.keeps_outputs:
                 self.net.cached.clear()
+        if self.recipe.task in LOGPROBS or returned is not None:
+            with tape.block(COMPARE, phase="loss"):
+                del returned
         return tape.finish()
 
 
@@ -398,11 +428,11 @@ def check_length(model: Model, recipe: Recipe) -> None:
         )
 
 
-def build_step(model: Model, recipe: Recipe, *, folded: bool = False) -> Step:
-    """The forward pass of one micro-batch of ``recipe`` on ``model``.
+def build_step(model: Model, recipe: Recipe, *, folded: bool = False, frozen: bool = False) -> Step:
+    """The forward pass of one micro-batch of ``recipe`` on ``model``, with no trained parameter where ``frozen``.
 
     Raises:
         NotModelled: a family, quantisation or mode whose operations are not written down here yet.
     """
     _refuse(model, recipe)
-    return _Builder(model, recipe).build(folded)
+    return _Builder(model, recipe, frozen).build(folded)

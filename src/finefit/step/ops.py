@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from finefit.step.size import Dims, Size
 from finefit.workload.dtypes import DType
 
+COMPARE = "compare"  # block that ends what the loss was made from; a reference model runs before it
+
 
 @dataclass(frozen=True, slots=True)
 class Flops:
@@ -82,7 +84,8 @@ class Param:
     """A parameter tensor on the GPU; its gradient has its dtype and shape.
 
     ``dtype`` is the one operations see; ``stored`` the one it has between steps, where FSDP's mixed
-    precision makes them differ.
+    precision makes them differ. ``numel`` are the elements that one rank works with; experts that ``copies``
+    ranks share are sharded over the other ranks only.
     """
 
     name: str
@@ -92,6 +95,7 @@ class Param:
     category: str  # "weights" | "adapters"
     symbols: tuple[str, ...] = ()  # ("r",) for LoRA matrices
     stored: DType | None = None
+    copies: int = 1  # expert-parallel ranks that hold other experts in its place
     shape: tuple[int | str, ...] = ()  # sides of a matrix, "r" for LoRA's rank; () where it has no two sides
 
     @property
@@ -101,6 +105,10 @@ class Param:
     @property
     def size(self) -> Size:
         return Size(self.dtype.bytes, self.numel, self.symbols)
+
+    def shard(self, itemsize: int, sharded: bool) -> Size:
+        """This rank's part of a state of the parameter; all of it where nothing is sharded."""
+        return Size(itemsize, self.numel * self.copies if sharded else self.numel, self.symbols, sharded)
 
 
 @dataclass(slots=True)

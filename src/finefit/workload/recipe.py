@@ -117,7 +117,7 @@ class Optimizer:
 class Sharding:
     """How states are spread over the data-parallel ranks."""
 
-    kind: str = "none"  # "none" | "ddp" | "zero1" | "zero2" | "zero3" | "fsdp"
+    kind: str = "none"  # "none" | "ddp" | "zero1" | "zero2" | "zero3" | "fsdp" | "megatron"
     ranks: int = 1
     offload_optimizer: bool = False
     offload_params: bool = False
@@ -127,6 +127,55 @@ class Sharding:
     prefetch_bucket: int = 50_000_000  # elements; stage3_prefetch_bucket_size
     persistence_threshold: int = 100_000  # elements; stage3_param_persistence_threshold
     max_live: int = 1_000_000_000  # elements; stage3_max_live_parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How one copy of the model is cut over GPUs; the GPUs divided by all but ``expert`` are data-parallel.
+
+    Attributes:
+        tensor: ranks that share each matrix; pipeline: stages of layers; context: ranks that share the tokens of a
+            row (context or Ulysses sequence parallelism); expert: ranks that share the experts, among the
+            data-parallel ones.
+        vocabulary: tensor ranks share embedding, head and logits too (Megatron, torchtitan); transformers' plans
+            gather the logits.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    vocabulary: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one copy of the model."""
+        return self.tensor * self.pipeline * self.context
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What lies on a GPU beside the model that is trained.
+
+    Attributes:
+        reference: "none" | "copy" (a frozen second model) | "self" (the same model with its adapters off).
+        reference_dtype: of the copy; None: that of the trained weights.
+        reference_offload: the copy's weights rest in host memory.
+        critic: a second trained model with one output (PPO's value model).
+        reward: a frozen model of the same architecture with one output.
+        engine_share: part of the card that an inference engine takes (vLLM, SGLang); 0: none on these GPUs.
+        engine_sleeps: it gives that memory back while a step trains.
+        generated: micro-batches whose rows ``generate`` of transformers makes at once, with one KV cache; 0: none.
+    """
+
+    reference: str = "none"
+    reference_dtype: DType | None = None
+    reference_offload: bool = False
+    critic: bool = False
+    reward: bool = False
+    engine_share: float = 0.0
+    engine_sleeps: bool = False
+    generated: int = 0
 
 
 # Names of adapters as their papers write them
@@ -139,6 +188,9 @@ _ADAPTERS = {
     "oft": "OFT",
     "ia3": "IA3",
 }
+
+# Rows that one sample puts into a batch: chosen and rejected, concatenated (trl 1.16.0 dpo_trainer.py)
+_PAIRS = frozenset({"dpo", "ipo", "orpo", "simpo", "cpo", "rm"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +219,7 @@ class Recipe:
     seq_len: int
     micro_batch: int = 1
     grad_accum: int = 1
-    task: str = "sft"  # "sft" | "pt"
+    task: str = "sft"  # "sft" | "pt" | "dpo" | "ipo" | "orpo" | "simpo" | "cpo" | "kto" | "rm" | "grpo" | "ppo" ...
     lora: Lora | None = None
     trained: Trained | None = None  # method "freeze"
     quant: Quant | None = None
@@ -184,6 +236,8 @@ class Recipe:
     fused_kernels: bool = False  # Liger RMSNorm/SwiGLU/RoPE in place of the eager modules
     compiled: bool = False
     sharding: Sharding = field(default_factory=Sharding)
+    parallel: Parallel = field(default_factory=Parallel)
+    beside: Beside = field(default_factory=Beside)
     epochs: float | None = None
     max_steps: int | None = None
     max_samples: int | None = None
@@ -192,6 +246,11 @@ class Recipe:
     frozen: tuple[str, ...] = ()  # of "tower", "projector", "language": neither trained nor adapted
     stack: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     sources: Mapping[str, Source] = field(default_factory=lambda: _NO_SOURCES, compare=False)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a forward pass: a pair of preference data is two."""
+        return self.micro_batch * (2 if self.task in _PAIRS else 1)
 
     @property
     def method_label(self) -> str:
