@@ -286,7 +286,7 @@ def test_architecture_stands_in_for_an_unknown_model_type() -> None:
     [
         ({"model_type": "gpt_oss"}, "mixture of experts"),
         ({**LLAMA, "num_experts": 8}, "mixture of experts"),
-        ({**LLAMA, "kv_lora_rank": 512}, "latent attention"),
+        ({**LLAMA, "model_type": "longcat_flash", "kv_lora_rank": 512}, "latent attention"),
         ({**LLAMA, "vision_config": {"hidden_size": 1024}}, "vision-language"),
         ({**LLAMA, "model_type": "qwen", "visual": {"width": 1664}}, "vision-language"),
         ({**LLAMA, "architectures": ["MllamaForConditionalGeneration"]}, "vision-language"),

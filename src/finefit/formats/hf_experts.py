@@ -41,6 +41,7 @@ class _Keys:
     shared_gate: bool = False
     normalised: bool | tuple[str, bool] = ("norm_topk_prob", False)
     groups: str = ""
+    group_default: int = 1
     dense: Callable[[Keys, int], tuple[int, ...]] = lambda keys, layers: ()
 
 
@@ -50,6 +51,18 @@ def _first_dense(default: int) -> Callable[[Keys, int], tuple[int, ...]]:
     def dense(keys: Keys, layers: int) -> tuple[int, ...]:
         first, period = _count(keys, "first_k_dense_replace", default), _count(keys, "moe_layer_freq", 1) or 1
         return tuple(i for i in range(layers) if i < first or i % period)
+
+    return dense
+
+
+def _listed_dense(default: int) -> Callable[[Keys, int], tuple[int, ...]]:
+    """``mlp_layer_types``: "dense" or "sparse" a layer; by default so many dense ones first."""
+
+    def dense(keys: Keys, layers: int) -> tuple[int, ...]:
+        listed = keys.config.get("mlp_layer_types")
+        if not isinstance(listed, list):
+            return tuple(range(min(layers, _count(keys, "first_k_dense_replace", default))))
+        return tuple(i for i, kind in enumerate(listed) if kind == "dense")
 
     return dense
 
@@ -106,6 +119,33 @@ MIXTURES: dict[str, _Keys] = {
         normalised=True,
         dense=_ernie,
     ),
+    "deepseek_v2": _Keys(
+        (_ROUTED, 64),
+        width=(("moe_intermediate_size",), 1407),
+        shared=("n_shared_experts", 2, True),
+        normalised=False,
+        groups="n_group",
+        dense=_first_dense(0),
+    ),
+    "deepseek_v3": _Keys(
+        (_ROUTED, 256),
+        (("num_experts_per_tok",), 8),
+        (("moe_intermediate_size",), 2048),
+        shared=("n_shared_experts", 1, True),
+        normalised=("norm_topk_prob", True),
+        groups="n_group",
+        group_default=8,
+        dense=_first_dense(3),
+    ),
+    "glm4_moe_lite": _Keys(
+        (_ROUTED, 64),
+        (("num_experts_per_tok",), 4),
+        (("moe_intermediate_size",), 1536),
+        shared=("n_shared_experts", 1, True),
+        normalised=("norm_topk_prob", True),
+        groups="n_group",
+        dense=_listed_dense(1),
+    ),
     "deepseek": _Keys((_ROUTED, None), shared=("n_shared_experts", 0, True), dense=_first_dense(0)),
 }
 
@@ -139,7 +179,7 @@ def experts(keys: Keys, family: str, layers: int) -> Experts | None:
         shared=shared,
         shared_gate=spelled.shared_gate and shared > 0,
         normalised=keys.flag(spelled.normalised),
-        groups=keys.size(spelled.groups, default=1) if spelled.groups else 1,
+        groups=keys.size(spelled.groups, default=spelled.group_default) if spelled.groups else 1,
         dense_layers=spelled.dense(keys, layers),
     )
 

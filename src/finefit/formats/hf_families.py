@@ -237,6 +237,12 @@ TRAITS: dict[str, Traits] = {
         max_position=131072,
     ),
     "deepseek": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION),
+    "deepseek_v2": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION, mlp_bias=("mlp_bias", False)),
+    "deepseek_v3": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION, max_position=4096),
+    "glm4_moe_lite": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION, max_position=202752),
+    "minicpm3": Traits(
+        tied=True, qkv_bias=_ATTENTION, o_bias=_ATTENTION, mlp_bias=("mlp_bias", False), max_position=32768
+    ),
     "cohere": _COHERE,
     "cohere2": replace(_COHERE, sliding="third", window=4096),
     "starcoder2": replace(
@@ -263,6 +269,7 @@ TRAITS: dict[str, Traits] = {
 SAME_AS: dict[str, str] = {
     "RefinedWebModel": "falcon",  # tiiuae's remote code before transformers held Falcon
     "RefinedWeb": "falcon",
+    "kimi_k2": "deepseek_v3",  # Moonshot's remote code is DeepSeek's
     "phi-msft": "phi",  # the remote-code name of phi-1.5 and phi-2 before transformers held them
     "Yi": "llama",  # 01-ai's remote code before it moved to LlamaForCausalLM
     "LlamaForCausalLM": "llama",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from finefit.errors import InputError
-from finefit.workload.model import Model
+from finefit.workload.model import Latent, Model
 
 
 class Keys(Protocol):
@@ -62,9 +62,32 @@ def _listed_unrotated(keys: Keys, model: Model) -> Model:
     return replace(model, unrotated=tuple(i for i, rotated in enumerate(listed) if not rotated))
 
 
+_LATENT: dict[str, tuple[int, int, int, int, int]] = {  # defaults: q_lora_rank, kv_lora_rank, nope, rope, value
+    "deepseek_v2": (1536, 512, 128, 64, 128),
+    "deepseek_v3": (1536, 512, 128, 64, 128),
+    "glm4_moe_lite": (768, 512, 192, 64, 256),
+    "minicpm3": (768, 256, 64, 32, 0),
+}
+
+
+def _latent(keys: Keys, model: Model) -> Model:
+    """Multi-head latent attention: ``q_lora_rank`` null means one query matrix; every head has its own keys."""
+    query, key_value, nope, rope, value = _LATENT[model.family]
+    stated = "q_lora_rank" in keys.config
+    latent = Latent(
+        query=None if stated and keys.config["q_lora_rank"] is None else keys.size("q_lora_rank", default=query),
+        key_value=keys.size("kv_lora_rank", default=key_value),
+        nope=keys.size("qk_nope_head_dim", default=nope),
+        rope=keys.size("qk_rope_head_dim", default=rope),
+        value=keys.size("v_head_dim", default=value or model.hidden // model.heads),
+    )
+    return replace(model, kv_heads=model.heads, head_dim=latent.nope + latent.rope, latent=latent)
+
+
 _READERS: dict[str, Callable[[Keys, Model], Model]] = {
     "falcon": _falcon,
     "cohere2": _unrotated_full,
     "exaone4": _unrotated_full,
     "smollm3": _listed_unrotated,
+    **dict.fromkeys(_LATENT, _latent),
 }

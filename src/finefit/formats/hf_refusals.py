@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from finefit.formats.hf_experts import MIXTURES
+from finefit.formats.hf_families import TRAITS
 
 _MOE = "a mixture of experts of another form than those modelled"
 _MLA_MOE = "a mixture of experts with multi-head latent attention"
@@ -23,7 +24,7 @@ _NAS = "a decoder whose layers differ in width, some without attention"
 _TYPES: dict[str, str] = {
     "a mixture of experts with learned attention sinks": "gpt_oss",
     _MOE: "dbrx hunyuan_v1_moe minimax_m2 solar_open mellum mistral_large4 mimo_v2_flash step3p7",
-    _MLA_MOE: "deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 deepseek_ref kimi_k2 longcat_flash glm4_moe_lite "
+    _MLA_MOE: "deepseek_v32 deepseek_v4 deepseek_ref longcat_flash "
     "glm_moe_dsa mistral4",
     _HYBRID: "olmo_hybrid recurrent_gemma qwen3_5_text granitemoehybrid nemotron_h",
     _HYBRID_MOE: "qwen3_next jamba kimi_linear minimax bailing_hybrid lfm2_moe kimi_k3",
@@ -38,7 +39,6 @@ _TYPES: dict[str, str] = {
     _ENCODER: "bert roberta xlm-roberta modernbert deberta deberta-v2 distilbert nomic_bert jina_embeddings_v3 electra",
     _SEQ2SEQ: "t5 mt5 umt5 bart mbart pegasus",
     "a speech encoder-decoder model": "whisper",
-    _MLA: "minicpm3",
     "a decoder with per-layer embeddings and alternating updates": "gemma3n_text",
     "a decoder with block-sparse attention": "phi3small",
     _NAS: "nemotron-nas",
@@ -68,7 +68,7 @@ def reason(config: Mapping[str, Any]) -> str | None:
             return what
     if model_type not in MIXTURES and any(_many(config.get(key)) for key in _EXPERT_KEYS):
         return _MLA_MOE if config.get("kv_lora_rank") else _MOE
-    if config.get("kv_lora_rank"):
+    if config.get("kv_lora_rank") and model_type not in TRAITS:
         return _MLA
     if config.get("block_configs"):
         return _NAS

@@ -38,11 +38,12 @@ def _aligned(mask: torch.Tensor, query: torch.Tensor, keys: int) -> torch.Tensor
     return mask.expand(query.size(0), query.size(1), query.size(2), keys)
 
 
-def backend(query: torch.Tensor, key: torch.Tensor, masked: bool, gqa: bool, flash: bool) -> str:
+def backend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, masked: bool, gqa: bool, flash: bool) -> str:
     """The kernel CUDA takes: "flash", "efficient" or "math"."""
     grouped = key.size(-3) != query.size(-3)
     if grouped and not gqa:
         return "math"  # sdp_utils.cpp check_batch_size_and_num_heads_dense: heads broadcast in no other kernel
+    flash = flash and query.size(-1) == value.size(-1)  # sdp_utils.cpp check_head_dim_size_flash
     if flash and query.dtype in _HALF and query.size(-1) <= _FLASH_HEAD_DIM and not masked:
         return "flash"
     if grouped:
@@ -70,7 +71,7 @@ def attention(arch: str) -> Callable[..., torch.Tensor]:
             query, key, value = (t.to(half) if t.is_floating_point() else t for t in (query, key, value))
             if attn_mask is not None and attn_mask.is_floating_point():
                 attn_mask = attn_mask.to(half)
-        chosen = backend(query, key, attn_mask is not None, enable_gqa, flash)
+        chosen = backend(query, key, value, attn_mask is not None, enable_gqa, flash)
         if attn_mask is not None:
             attn_mask = _additive(attn_mask, query)
         if chosen == "flash":

@@ -99,7 +99,7 @@ def flash(net: Net, query: Ref, key: Ref, value: Ref, dropout: float = 0.0) -> R
     return net.tape.op(
         "flash_attention",
         [query, key, value],
-        model.q_width,
+        model.out_width,
         half,
         saves=[query, key, value, lse],
         save_out=True,
@@ -115,7 +115,7 @@ def efficient(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None) -> R
     return net.tape.op(
         "efficient_attention",
         [query, key, value],
-        net.model.q_width,
+        net.model.out_width,
         query.dtype,
         saves=[*saves, lse],
         save_out=True,
@@ -138,7 +138,7 @@ def math(net: Net, query: Ref, key: Ref, value: Ref) -> Ref:
     inner = (Size(1, heads, SCORES), Size(dtype.bytes, heads, SCORES))
     weights = tape.op("safe_softmax", [scores], heads, dtype, symbols=SCORES, save_out=True, temps=inner)
     del scores
-    out = tape.op("bmm", [weights, value], net.model.q_width, dtype, saves=[weights, value], flops=half_flops(net))
+    out = tape.op("bmm", [weights, value], net.model.out_width, dtype, saves=[weights, value], flops=half_flops(net))
     del widened
     if half == dtype:
         return out
@@ -156,7 +156,8 @@ def sdpa(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: 
     if net.autocast is not None:  # on autocast's cast list
         query, key, value = (net.cast(x, net.autocast) for x in (query, key, value))
     grouped = net.model.heads != net.model.kv_heads
-    if mask is None and query.dtype != DType.FP32 and net.model.head_dim <= 256:
+    narrow = net.model.latent is None or net.model.latent.value == net.model.head_dim  # flash has one width for all
+    if mask is None and query.dtype != DType.FP32 and net.model.head_dim <= 256 and narrow:
         if not hands_over_groups(net.recipe.stack.get("transformers")):
             key, value = repeat_kv(net, key), repeat_kv(net, value)
         return flash(net, query, key, value, dropout)
@@ -223,10 +224,11 @@ def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout:
     weights = net.cast(softmax(net, scores, wide), half)
     del scores
     weights = net.dropout(weights, dropout)
+    net.attended = net.alias(weights)
     out = tape.op(
         "bmm",
         [weights, value],
-        net.model.q_width,
+        net.model.out_width,
         half,
         saves=[weights, value],
         flops=half_flops(net),

@@ -39,7 +39,9 @@ from finefit.workload.tower import Tower
 from finefit.workload.vision import QWEN
 
 # transformers 5.24.0 _keep_in_fp32_modules_strict names gate.weight and e_score_correction_bias
-_FP32_ROUTERS = frozenset({"glm4_moe", "dots1", "ernie4_5_moe"})
+_FP32_ROUTERS = frozenset(
+    {"glm4_moe", "dots1", "ernie4_5_moe", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "solar_open", "hy_v3"}
+)
 _UNFOLDED = 5  # first two, one in the middle, last two
 
 
@@ -239,7 +241,7 @@ class _Builder:
         tape, model, recipe = self.tape, self.model, self.recipe
         cos = sin = mask = None
         if model.position == "rope":
-            width = int(model.head_dim * model.rotary_fraction)
+            width = model.latent.rope if model.latent else int(model.head_dim * model.rotary_fraction)
             dtype = DType.FP32 if model.family in WIDE_ROTARY else hidden.dtype
             # positions in three dimensions differ from row to row
             rows = TOKENS if model.tower is not None and model.tower.kind in QWEN and recipe.images else ("s",)
@@ -399,9 +401,6 @@ def _refuse(model: Model, recipe: Recipe) -> None:
     if model.experts is not None and recipe.fused_kernels:
         what = f"Liger's kernels for mixtures of experts are not modelled yet ({model.name})"
         raise NotModelled(what, fix="leave enable_liger_kernel out: memory without it is at least as large")
-    if model.experts is not None and model.experts.groups > 1:
-        what = f"a router that chooses groups of experts first is not modelled yet ({model.name})"
-        raise NotModelled(what, fix="take a model with n_group 1")
     version = recipe.stack.get("transformers")
     if model.experts is not None and version is not None and version_tuple(version) < (5,):
         what = f"experts of transformers {version}, each a module of its own, are not modelled yet ({model.name})"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from finefit.step import alibi, falcon, norms
+from finefit.step import alibi, falcon, latent, norms
 from finefit.step import attention as kernels
 from finefit.step.experts import MIXTURES, Mixture
 from finefit.step.linear import Linears
@@ -20,6 +20,7 @@ from finefit.step.tape import Ref
 from finefit.step.versions import caches, copies_into_cache
 from finefit.workload.dtypes import DType
 from finefit.workload.families import Layout
+from finefit.workload.model import Latent
 from finefit.workload.parameters import layer_norms
 
 
@@ -41,6 +42,7 @@ MODELLED = frozenset(
         "granite", "smollm3", "seed_oss", "olmo", "olmo2", "olmo3", "starcoder2", "stablelm", "xverse", "mimo",
         "ernie4_5", "exaone", "chatglm", "glm", "glm4", "exaone4", "nemotron", "vaultgemma", "gpt_neo", "gptj", "opt",
         "hunyuan_v1_dense", "apertus", "arcee", "mpt", "bloom", "cohere", "cohere2", "minicpm", "orion", "falcon",
+        "minicpm3",
     }
 ) | MIXTURES  # fmt: skip
 
@@ -122,6 +124,8 @@ class Decoder:
     def attention(self, x: Ref, at: Positions) -> Ref:
         net, names, model, lin = self.net, self.names, self.net.model, self.linears
         with net.tape.module(names.attention):
+            if model.latent is not None:
+                return self._latent(x, at, model.latent)
             if model.fused_qkv:
                 qkv = lin(x, names.qkv)
                 if model.family == "falcon":
@@ -152,6 +156,15 @@ class Decoder:
                 out = net.contiguous(out)
             del fused
             return lin(out, names.out)
+
+    def _latent(self, x: Ref, at: Positions, low: Latent) -> Ref:
+        net = self.net
+        query, key, value = latent.project(net, self.linears, self.norm, low, x, at.cos, at.sin)
+        out = self._kernel(query, key, value, at.mask)
+        del query, key, value
+        if attention_in_use(net) == "sdpa" and at.mask is None and low.value == net.model.head_dim:
+            out = net.contiguous(out)  # flash keeps the layout of the queries, heads first
+        return self.linears(out, self.names.out)
 
     def _qk_norms(self, query: Ref, key: Ref) -> tuple[Ref, Ref]:
         model = self.net.model
@@ -230,7 +243,7 @@ class Decoder:
             out = self._post_norm(hidden, at)
         else:
             out = self._pre_norm(hidden, at, self.mixture if model.sparse(index) else None)
-        self.net.model = whole
+        self.net.model, self.net.attended = whole, None
         del weights
         return out
 
@@ -247,7 +260,7 @@ class Decoder:
 
     def _branch(self, x: Ref) -> Ref:
         """What happens to a branch before it joins the residual: dropout, or Granite's multiplier."""
-        if self.net.model.family in ("granite", "granitemoe", "minicpm"):
+        if self.net.model.family in ("granite", "granitemoe", "minicpm", "minicpm3"):
             return self.net.scale(x)
         return self.net.dropout(x, self.net.model.residual_dropout)
 

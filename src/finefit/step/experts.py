@@ -22,7 +22,10 @@ from finefit.workload.model import Experts
 # families written here
 MIXTURES = frozenset(
     {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "phimoe", "glm4_moe", "dots1", "ernie4_5_moe"}
-)
+) | frozenset({"deepseek_v2", "deepseek_v3", "glm4_moe_lite"})
+
+# Families that add the shared experts to the routed ones, which come first
+_SHARED_AFTER = frozenset({"glm4_moe", "dots1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"})
 
 
 class Mixture:
@@ -42,8 +45,9 @@ class Mixture:
                 shared = self._mlp(x, self.names.shared) if self.experts.shared else None
                 out = self._routed(x, self._ernie_router)
                 return out if shared is None else self.net.add(out, shared)
-            if family in ("glm4_moe", "dots1"):
-                return self.net.add(self._routed(x, self._sigmoid_router), self._mlp(x, self.names.shared))
+            if family in _SHARED_AFTER:
+                router = self._wide_router if family == "deepseek_v2" else self._sigmoid_router
+                return self.net.add(self._routed(x, router), self._mlp(x, self.names.shared))
             routers = {"granitemoe": self._granite_router, "phimoe": self._sparsemixer}
             return self._routed(x, routers.get(family, self._router))
 
@@ -107,10 +111,12 @@ class Mixture:
         scores = tape.op("sigmoid", [logits], experts.count, logits.dtype, save_out=True)
         choice = tape.leaf(experts.count, DType.FP32, x.symbols, "add")
         group_scores = [
-            tape.leaf(1, DType.FP32, x.symbols, "group_scores"),
-            tape.leaf(2, DType.INT64, x.symbols, "topk"),
+            tape.leaf(experts.groups, DType.FP32, x.symbols, "group_scores"),
+            tape.leaf(2 * experts.groups, DType.INT64, x.symbols, "topk"),
         ]
-        group_mask = tape.leaf(1, DType.FP32, x.symbols, "zeros_like")
+        group_mask = [tape.leaf(experts.groups, DType.FP32, x.symbols, "zeros_like")]
+        if experts.groups > 1:  # spread over the experts of each group; of one group it is a view
+            group_mask.append(tape.leaf(experts.count, DType.FP32, x.symbols, "reshape"))
         mask = tape.leaf(experts.count, DType.BOOL, x.symbols, "bitwise_not")
         choice = tape.leaf(experts.count, DType.FP32, x.symbols, "masked_fill")
         weights, chosen = self._gather(scores)
@@ -119,6 +125,17 @@ class Mixture:
         weights = net.scale(weights)
         del choice, group_scores, group_mask, mask
         return logits, weights, chosen
+
+    def _wide_router(self, x: Ref) -> tuple[Ref, Ref, Ref]:
+        """``DeepseekV2TopkRouter``: logits and softmax in fp32, which the weights keep."""
+        net, tape, experts = self.net, self.net.tape, self.experts
+        logits = net.dense(net.cast(x, DType.FP32), f"{tape.path}.weight", experts.count)
+        scores = tape.op("softmax", [logits], experts.count, DType.FP32, save_out=True)
+        if experts.groups > 1:
+            mask = tape.leaf(experts.count, DType.BOOL, x.symbols, "bitwise_not")
+            scores = tape.op("masked_fill", [scores], experts.count, DType.FP32, symbols=x.symbols, saves=[mask])
+        top, chosen = self._top_k(scores)
+        return logits, net.scale(top), chosen
 
     def _sparsemixer(self, x: Ref) -> tuple[Ref, Ref, Ref]:
         """``PhimoeTopKRouter`` and ``sparsemixer``: two experts, drawn one after the other from noisy scores.
@@ -230,11 +247,16 @@ class Mixture:
         """Each copy times its weight. Mixtral's weights are fp32, and so is the product.
 
         Its backward multiplies in the product's dtype: for the weight's gradient over full rows, which are
-        then summed, and for the rows' own where that has another dtype.
+        then summed, and for the rows' own where that has another dtype. The engine narrows that one after the
+        function has returned: what non-reentrant checkpointing computed again is gone by then, what was
+        saved all along is not.
         """
         tape = self.net.tape
         dtype = promote(out.dtype, weights.dtype)
         full = Size(dtype.bytes, out.numel, out.symbols)
-        back = (full,) * ((dtype != out.dtype) + weights.needs_grad)
+        gone = self.net.recipe.checkpointing == "full" and not self.net.recipe.reentrant
+        back = (full,) * ((dtype != out.dtype and not gone) + weights.needs_grad)
         saves = ([weights] if out.needs_grad else []) + ([out] if weights.needs_grad else [])
+        if gone and out.dtype != dtype:
+            out = tape.widened(out, dtype)
         return tape.op("mul", [out, weights], out.numel, dtype, symbols=out.symbols, saves=saves, back=back)

@@ -39,7 +39,11 @@ def full_loss(net: Net, hidden: Ref, head: str, bias: str | None) -> tuple[Ref, 
     """Head, then loss on all logits; returns (loss, logits), which the model's output object holds."""
     tape = net.tape
     code = loss_code(net.model.family, net.recipe.stack.get("transformers"))
+    if net.model.family in ("minicpm", "minicpm3"):
+        hidden = net.scale(hidden)  # hidden_size / dim_model_base
     logits = net.dense(hidden, head, net.model.vocab, bias=bias, kind="head")
+    if net.model.family in ("cohere", "cohere2"):
+        logits = net.scale(logits)  # logit_scale
     if net.model.family in ("granite", "granitemoe"):
         logits = net.scale(logits)  # logits_scaling
     if net.model.final_softcap:

@@ -169,6 +169,14 @@ class Tape:
         self.blocks[-1].program.append(Op("detach", self.path, (out.value,), ()))
         return out
 
+    def widened(self, source: Ref, dtype: DType) -> Ref:
+        """The same tensor as an operation promotes it inside its kernel: its gradient has that dtype first."""
+        origin = self.values[source.value]
+        out = self._value(source.numel, source.symbols, dtype, origin.storage, origin.needs_grad)
+        grads = ((source.value, "new"),) if origin.needs_grad else ()
+        self.blocks[-1].program.append(Op("to", self.path, (out.value,), (), grads))
+        return out
+
     def leaf(self, numel: int, dtype: DType, symbols: tuple[str, ...] = TOKENS, name: str = "input") -> Ref:
         """An input without history (token ids, labels, masks)."""
         return self.op(name, (), numel, dtype, symbols=symbols, needs_grad=False, category="buffers")

@@ -130,6 +130,11 @@ class Model:
         return self.heads * self.head_dim
 
     @property
+    def out_width(self) -> int:
+        """Width of what attention hands to its output projection."""
+        return self.heads * (self.latent.value if self.latent else self.head_dim)
+
+    @property
     def kv_width(self) -> int:
         """Width of all key (or value) heads together, K·D."""
         return self.kv_heads * self.head_dim

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from finefit.errors import InputError
 from finefit.workload.families import Layout, layout
-from finefit.workload.model import Model
+from finefit.workload.model import Latent, Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,26 @@ def _norm(model: Model, path: str, shape: tuple[int, ...]) -> list[Parameter]:
     return out
 
 
+def _latent_attention(model: Model, names: Layout, latent: Latent) -> list[Parameter]:
+    """Multi-head latent attention; names are the same in every family (modeling_deepseek_v3.py)."""
+    at, width, bias = names.attention, model.q_width, model.qkv_bias
+    if latent.query is None:
+        out = _linear(model, names, f"{at}.q_proj", model.hidden, width, bias=False)
+    else:
+        out = _linear(model, names, f"{at}.q_a_proj", model.hidden, latent.query, bias=bias)
+        out += _norm(model, f"{at}.q_a_layernorm", (latent.query,))
+        out += _linear(model, names, f"{at}.q_b_proj", latent.query, width, bias=False)
+    compressed = latent.key_value + latent.rope
+    out += _linear(model, names, f"{at}.kv_a_proj_with_mqa", model.hidden, compressed, bias=bias)
+    out += _norm(model, f"{at}.kv_a_layernorm", (latent.key_value,))
+    expanded = model.heads * (latent.nope + latent.value)
+    out += _linear(model, names, f"{at}.kv_b_proj", latent.key_value, expanded, bias=False)
+    return out + _linear(model, names, f"{at}.{names.out}", model.out_width, model.hidden, bias=model.o_bias)
+
+
 def _attention(model: Model, names: Layout) -> list[Parameter]:
+    if model.latent is not None:
+        return _latent_attention(model, names, model.latent)
     at, q, kv = names.attention, model.q_width, model.kv_width
     bias = model.qkv_bias
     if model.fused_qkv:
