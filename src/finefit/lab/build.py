@@ -12,6 +12,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImage
 
 from finefit.errors import NotModelled
 from finefit.lab.config import config_of
+from finefit.lab.encoder import auto_class
 from finefit.lab.flash import FLASH
 from finefit.lab.versions import TRANSFORMERS as VERSION
 from finefit.lab.vision import freeze, untouched
@@ -60,7 +61,7 @@ def load_model(model: Model, recipe: Recipe, device: str = "cuda", config: Mappi
     dtype = DTYPES[recipe.weight_dtype]
     try:
         with torch.device(device):
-            module: Any = (AutoModelForCausalLM if model.tower is None else AutoModelForImageTextToText).from_config(
+            module: Any = _auto_class(model).from_config(
                 built, attn_implementation=_ATTENTION[recipe.attention], **{_DTYPE: dtype}
             )
     except ValueError as error:  # Gemma 2 has no SDPA
@@ -78,6 +79,12 @@ def load_model(model: Model, recipe: Recipe, device: str = "cuda", config: Mappi
 
         add_fused_lm_head(module, outputs=("log_probs", "entropy", "is_top1"))  # as SFTTrainer.__init__ does
     return module
+
+
+def _auto_class(model: Model) -> Any:
+    if model.head != "lm":
+        return auto_class(model)
+    return AutoModelForCausalLM if model.tower is None else AutoModelForImageTextToText
 
 
 def prepare_model(module: Any, recipe: Recipe) -> Any:
@@ -137,7 +144,10 @@ def _adapt(module: Any, recipe: Recipe) -> Any:
 
     lora = recipe.lora
     assert lora is not None
-    adapted: Any = get_peft_model(module, lora_config(recipe), autocast_adapter_dtype=lora.dtype == DType.FP32)
+    config = lora_config(recipe)
+    if not hasattr(module, "prepare_inputs_for_generation"):  # an encoder
+        config.task_type = None
+    adapted: Any = get_peft_model(module, config, autocast_adapter_dtype=lora.dtype == DType.FP32)
     for name, parameter in adapted.named_parameters():
         if "lora_" in name and parameter.dtype != DTYPES[lora.dtype]:
             parameter.data = parameter.data.to(DTYPES[lora.dtype])

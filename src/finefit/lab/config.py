@@ -7,6 +7,7 @@ from typing import Any
 from transformers import CONFIG_MAPPING
 
 from finefit.errors import NotModelled
+from finefit.lab.encoder import encoder_config
 from finefit.lab.versions import TRANSFORMERS
 from finefit.lab.vision import whole_config
 from finefit.workload.model import Model
@@ -139,6 +140,8 @@ def config_of(model: Model) -> Any:
     Raises:
         NotModelled: the tracer does not know how the family spells its dimensions.
     """
+    if model.head != "lm":
+        return encoder_config(model)
     if model.family in ("gpt2", "gpt_bigcode"):
         return CONFIG_MAPPING[model.family](
             vocab_size=model.vocab,

@@ -62,7 +62,10 @@ def watch_loss(tracker: Recorder, module: Any, step: list[int], fused: bool = Fa
     if fused:
         body.base_model.register_forward_hook(mark)
         return
-    body.get_output_embeddings().register_forward_pre_hook(mark)
+    head = body.get_output_embeddings()
+    if head is None:  # a classifier: one layer, or a small head
+        head = body.classifier
+    head.register_forward_pre_hook(mark)
     if VERSION < (4, 50):  # the loss is computed in the model's forward, or by a function that cannot be replaced
         return
     original = body.loss_function

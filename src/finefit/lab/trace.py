@@ -23,6 +23,7 @@ except ImportError as error:  # pragma: no cover - depends on the environment
     raise NotModelled(f"tracing needs {error.name}", fix="pip install 'finefit[trace]'") from error
 
 from finefit.lab.build import load_model, prepare_model, refuse_untraced
+from finefit.lab.encoder import labels
 from finefit.lab.optimizers import build_optimizer
 from finefit.lab.sdpa import attention
 from finefit.lab.shim import CAPABILITY, fake_cuda
@@ -94,10 +95,15 @@ def _traced(model: Model, recipe: Recipe, arch: str, config: Mapping[str, Any] |
             tracker.attach(module)
             gc.collect()  # what building left behind must not count in the steps
             try:
-                known = run(tracker, module, optimizer, recipe, pictures=lambda: pictures(model, recipe, "cuda"))
+                known = run(tracker, module, optimizer, recipe, pictures=lambda: beside(model, recipe))
             finally:
                 tracker.detach()
             return tracker.timeline(known, Dims(recipe.micro_batch, recipe.seq_len, rank))
+
+
+def beside(model: Model, recipe: Recipe) -> dict[str, Any]:
+    """What a batch holds beside ids, labels and mask, or in their place."""
+    return {**pictures(model, recipe, "cuda"), **labels(model, recipe, "cuda")}
 
 
 def self_check() -> None:

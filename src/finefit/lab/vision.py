@@ -7,7 +7,7 @@ transformers 5.24.0. Code that reads the values of ``image_grid_thw`` cannot run
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
@@ -175,20 +175,26 @@ def _deepstack(count: int) -> Callable[..., torch.Tensor]:
     return process
 
 
+def _no_initial_values() -> AbstractContextManager[Any]:
+    """Some initial values (SigLIP's, ModernBERT's) are made from numbers that fake tensors do not have."""
+    from transformers import PreTrainedModel
+
+    return patch.object(PreTrainedModel, "initialize_weights", lambda self: None)
+
+
 @contextmanager
 def known_grids(model: Model, recipe: Recipe) -> Iterator[None]:
     """Let the code of the model's tower read its grids for the duration of the block, and build it without values."""
     tower = model.tower
     if tower is None:
-        yield
+        with _no_initial_values() if model.head != "lm" else nullcontext():
+            yield
         return
     import transformers.vision_utils as helpers
-    from transformers import PreTrainedModel
 
     module = import_module(f"transformers.models.{tower.kind}.modeling_{tower.kind}")
     with ExitStack() as stack:
-        # SigLIP's initial values ask for numbers that fake tensors do not have
-        stack.enter_context(patch.object(PreTrainedModel, "initialize_weights", lambda self: None))
+        stack.enter_context(_no_initial_values())
         if tower.taps and recipe.images is not None:
             language = next(c for n, c in vars(module).items() if n.endswith("TextModel"))
             count = recipe.micro_batch * grid(tower, recipe.images).tokens

@@ -45,7 +45,7 @@ _FP32_ROUTERS = frozenset(
 _UNFOLDED = 5  # first two, one in the middle, last two
 
 
-class _Builder:
+class Builder:
     """``frozen``: no parameter is trained, as in a reference model."""
 
     def __init__(self, model: Model, recipe: Recipe, frozen: bool = False) -> None:
@@ -395,7 +395,7 @@ def _folds(model: Model, trains: Callable[[int], bool], alone: int = 0) -> list[
 
 def _refuse(model: Model, recipe: Recipe) -> None:
     """What would be wrong in silence is said instead."""
-    if model.family not in MODELLED:
+    if model.head == "lm" and model.family not in MODELLED:
         what = f"the memory of {model.family} models is not modelled yet ({model.name})"
         raise NotModelled(what, fix="parameter counts are exact; for memory take a family listed in the README")
     if model.experts is not None and recipe.fused_kernels:
@@ -434,4 +434,8 @@ def build_step(model: Model, recipe: Recipe, *, folded: bool = False, frozen: bo
         NotModelled: a family, quantisation or mode whose operations are not written down here yet.
     """
     _refuse(model, recipe)
-    return _Builder(model, recipe, frozen).build(folded)
+    if model.head != "lm":
+        from finefit.step.encoder import EncoderBuilder  # it builds on the class above
+
+        return EncoderBuilder(model, recipe, frozen).build(folded)
+    return Builder(model, recipe, frozen).build(folded)

@@ -116,8 +116,9 @@ class Linears:
         trainable = net.trainable(name)
         inputs = [x] if copy is None or not trainable else [x, copy]
         saves = ([x] if trainable else []) + ([copy] if copy is not None and x.needs_grad else [])
-        numel, symbols = (1, ("b", "r", "s")) if n_out is None else (n_out, ("b", "s"))
-        flops = Flops("lora", 2 * (n_in or n_out or 0), ("b", "r", "s"))
+        rows = tuple(s for s in x.symbols if s != "r")  # tokens, patches of pictures, or rows alone
+        numel, symbols = (1, tuple(sorted((*rows, "r")))) if n_out is None else (n_out, rows)
+        flops = Flops("lora", 2 * (n_in or n_out or 0), tuple(sorted((*rows, "r"))))
         params = (name,) if copy is None and trainable else ()
         return net.tape.op("mm", inputs, numel, x.dtype, symbols=symbols, saves=saves, params=params, flops=flops)
 

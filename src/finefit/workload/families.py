@@ -276,8 +276,10 @@ def layout(family: str) -> Layout:
     Raises:
         NotModelled: no layout is known for that ``model_type``.
     """
+    from finefit.workload.encoder import LAYOUTS as ENCODERS  # it builds on the class above
+
     try:
-        return LAYOUTS[family]
+        return ENCODERS[family] if family in ENCODERS else LAYOUTS[family]
     except KeyError:
         raise NotModelled(
             f"the structure of model type {family!r} is not modelled",

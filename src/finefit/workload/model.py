@@ -119,6 +119,10 @@ class Model:
     latent: Latent | None = None
     experts: Experts | None = None  # None: every layer has the MLP of width ``ffn``
     tower: Tower | None = None  # what reads pictures, beside the language model
+    head: str = "lm"  # of an encoder: "mlm" | "sequence" | "token" | "pooler" | "none"
+    labels: int = 2  # of a classification head
+    token_types: int = 0  # rows of BERT's table of segments
+    relative_positions: int = 0  # rows of DeBERTa's table of distances
     checkpoint_dtype: DType = DType.BF16
     dtype_stated: bool = True  # False: config.json names no dtype, checkpoint_dtype is what the loader falls back to
     checkpoint_quant: str = ""  # "gptq", "awq", ... when the stored weights are quantised already
@@ -157,7 +161,10 @@ class Model:
         """Equal for layers that hold the same tensors and run the same operations."""
         shape = self.shapes[layer] if layer < len(self.shapes) else None
         mixer = self.layer_types[layer] if layer < len(self.layer_types) else "full"
-        return (self.sparse(layer), "full" if mixer == "sliding" else mixer, shape, layer in self.unrotated)
+        normed = self.family != "modernbert" or layer > 0  # its first layer has one norm less
+        if mixer == "sliding" and self.family != "modernbert":  # the others never use another kernel for it
+            mixer = "full"
+        return (self.sparse(layer), mixer, shape, layer in self.unrotated, normed)
 
     def sparse(self, layer: int) -> bool:
         """Whether the MLP of that layer is a mixture of experts."""

@@ -7,46 +7,17 @@ ordinary MLP among those with experts, those that differ in width or in what sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from finefit.errors import InputError
+from finefit.workload import encoder
 from finefit.workload.families import Layout, layout
 from finefit.workload.model import Latent, Model
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter tensor.
-
-    Attributes:
-        name: path inside its block as the library names it ("self_attn.q_proj.weight").
-        shape: as the library stores it; a Linear is (out, in), GPT-2's Conv1D is (in, out).
-        kind: "linear" (a matrix that LoRA and bitsandbytes may replace), "head", "embedding",
-            "position", "norm" (its bias too), "bias" (of a linear module or the head), "activation"
-            (the learned scalars of xIELU), "router" (scores of the experts: no ``nn.Linear``) or "experts"
-            (all experts in one tensor, which neither LoRA by module name nor bitsandbytes reaches).
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    kind: str
-
-    @property
-    def module(self) -> str:
-        """Path of the module that owns it ("self_attn.q_proj")."""
-        return self.name.rpartition(".")[0]
-
-    @property
-    def numel(self) -> int:
-        """Number of elements."""
-        count = 1
-        for dim in self.shape:
-            count *= dim
-        return count
+from finefit.workload.parameter import Parameter as Parameter
 
 
 def embedding_parameters(model: Model) -> tuple[Parameter, ...]:
     """Token embedding (V, H), a learned position table (P, H) and a norm after them, where there are any."""
+    if model.head != "lm":
+        return encoder.embedding_parameters(model)
     names = layout(model.family)
     out = [Parameter(f"{names.embedding}.weight", (model.vocab, model.hidden), "embedding")]
     if model.position == "learned":
@@ -69,7 +40,10 @@ def layer_parameters(model: Model, index: int = 0) -> tuple[Parameter, ...]:
     model = model.in_layer(index)
     out = _attention(model, names)
     out += _mixture(model, names) if model.sparse(index) else _mlp(model, names)
-    for norm in layer_norms(model):
+    norms = layer_norms(model)
+    if model.family == "modernbert" and index == 0:  # ModernBertEncoderLayer: the embedding has a norm already
+        norms = norms[1:]
+    for norm in norms:
         out += _norm(model, norm, (model.hidden,))
     return tuple(out)
 
@@ -102,11 +76,15 @@ def layers_numel(model: Model, *kinds: str) -> int:
 
 def final_parameters(model: Model) -> tuple[Parameter, ...]:
     """The norm before the head."""
+    if model.head != "lm":
+        return encoder.final_parameters(model)
     return tuple(_norm(model, layout(model.family).final_norm, (model.hidden,)))
 
 
 def head_parameters(model: Model) -> tuple[Parameter, ...]:
     """The language-model head (V, H) and its bias; () where it is the embedding itself."""
+    if model.head != "lm":
+        return encoder.head_parameters(model)
     names = layout(model.family)
     out = [] if model.tied else [Parameter(f"{names.head}.weight", (model.vocab, model.hidden), "head")]
     if model.head_bias:

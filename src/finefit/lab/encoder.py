@@ -1,0 +1,67 @@
+"""Encoders for the tracer: their configuration, class and labels (transformers 5.24.0)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+from transformers import CONFIG_MAPPING
+
+from finefit.workload.model import Model
+from finefit.workload.recipe import Recipe
+
+_CLASSES = {
+    "mlm": "AutoModelForMaskedLM",
+    "token": "AutoModelForTokenClassification",
+}
+
+
+def encoder_config(model: Model) -> Any:
+    """The configuration of an encoder from its dimensions."""
+    sizes = {"attention_probs_dropout_prob": model.attention_dropout, "hidden_dropout_prob": model.residual_dropout}
+    fields: dict[str, Any] = {
+        "vocab_size": model.vocab,
+        "hidden_size": model.hidden,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "intermediate_size": model.ffn,
+        "max_position_embeddings": model.max_position,
+        "tie_word_embeddings": model.tied,
+        "num_labels": model.labels,
+        "pad_token_id": 1,
+    }
+    match model.family:
+        case "distilbert":
+            sizes = {"attention_dropout": model.attention_dropout, "dropout": model.residual_dropout}
+            fields |= {"dim": model.hidden, "n_heads": model.heads, "hidden_dim": model.ffn, "n_layers": model.layers}
+            for key in ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size"):
+                fields.pop(key)
+        case "modernbert":
+            sizes = {}
+            fields |= dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 1)
+        case "deberta-v2":
+            fields |= {
+                "relative_attention": bool(model.relative_positions),
+                "position_buckets": model.relative_positions // 2,
+                "pos_att_type": ["p2c", "c2p"],
+                "share_att_key": True,
+                "norm_rel_ebd": "layer_norm",
+                "position_biased_input": model.position == "learned",
+                "type_vocab_size": model.token_types,
+            }
+        case _:
+            fields["type_vocab_size"] = model.token_types
+    return CONFIG_MAPPING[model.family](**fields, **sizes)
+
+
+def auto_class(model: Model) -> Any:
+    """The class with the head of the model; a model without one is traced as a classifier of rows."""
+    return getattr(transformers, _CLASSES.get(model.head, "AutoModelForSequenceClassification"))
+
+
+def labels(model: Model, recipe: Recipe, device: str) -> dict[str, Any]:
+    """One label a row where the head gives one vector a row."""
+    if model.head in ("lm", "mlm", "token"):
+        return {}
+    return {"labels": torch.zeros(recipe.micro_batch, dtype=torch.long, device=device)}
