@@ -19,7 +19,7 @@ from benchmarks.words import find
 from finefit.errors import FinefitError
 from finefit.workload.dtypes import DType
 from finefit.workload.families import layout
-from finefit.workload.lora import lora_targets
+from finefit.workload.lora import linear_modules, lora_parameters, lora_targets
 from finefit.workload.model import Model
 from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe
 
@@ -88,7 +88,7 @@ def question(row: Mapping[str, str]) -> Question:
     recipe = Recipe(
         method=method,
         weight_dtype=weights,
-        optimizer=_optimizer(row, stack, master, assumed),
+        optimizer=_optimizer(row, model, stack, master, assumed),
         seq_len=_seq_len(row, model, assumed),
         micro_batch=micro_batch,
         grad_accum=_count(row, "grad_accum", 1, assumed),
@@ -166,11 +166,19 @@ def _seq_len(row: Mapping[str, str], model: Model, assumed: list[str]) -> int:
     return stated
 
 
+# Names of adapters → their kind; rsLoRA is LoRA with another scale
+_ADAPTERS = {"lora": "lora", "qlora": "lora", "rslora": "lora", "dora": "dora", "lora-fa": "lora_fa"}
+_FEEDFORWARD = ("gate_proj", "up_proj", "down_proj")  # feedforward_modules of the PEFT rows, by their trained counts
+_ADAPTERS |= {"adalora": "adalora", "vera": "vera", "oft": "oft", "ia3": "ia3"}
+
+
 def _method(row: Mapping[str, str]) -> str:
     method = row["method"].lower()
     if method.startswith("full"):
         return "full"
-    if method in ("lora", "qlora", "rslora"):  # rsLoRA is LoRA with another scale
+    if method == "galore":
+        return "full"
+    if method in _ADAPTERS:
         return "lora"
     raise Skip(f"not modelled yet: method {method or '(none)'}")
 
@@ -224,7 +232,10 @@ def _quant(
             stated = "nf4"
         else:
             return None
-    if other := re.search(r"gptq|awq|aqlm|hqq|eetq|torchao(?! nf4)", stated):
+    if stored := re.search(r"gptq|awq", stated):
+        assumed.append(f"{stored[0].upper()} in groups of 128")
+        return Quant(stored[0], compute_dtype=weights, bits=8 if "int8" in stated else 4, group=128)
+    if other := re.search(r"aqlm|hqq|eetq|torchao(?! nf4)", stated):
         raise Skip(f"not modelled yet: {other[0]} weights")
     if re.search(r"int8|8-?bit", stated):
         kind = "int8"
@@ -248,9 +259,15 @@ def _quant(
     )
 
 
-def _optimizer(row: Mapping[str, str], stack: Stack, master: bool, assumed: list[str]) -> Optimizer:
+def _optimizer(row: Mapping[str, str], model: Model, stack: Stack, master: bool, assumed: list[str]) -> Optimizer:
     text, notes = row.get("optimizer", "").lower(), row.get("optimizer_notes", "").lower()
-    for word in ("galore", "lion", "adafactor", "lora-fa", "distributed optimizer", "4-bit", "muon", "on cpu", "lomo"):
+    if "galore" in text or row["method"].lower() == "galore":
+        found = Optimizer("galore_adamw_8bit" if "8-bit" in text else "galore_adamw", "loop", rank=128)
+        rank = _count(row, "rank", 128, assumed)
+        assumed.append("GaLore on every linear module")
+        states = DType.UINT8 if "8-bit" in text else None
+        return replace(found, rank=rank, targets=linear_modules(model), state_dtype=states)
+    for word in ("lion", "adafactor", "distributed optimizer", "4-bit", "muon", "on cpu", "lomo"):
         if word in text:
             raise Skip(f"not modelled yet: optimizer {word}")
     if "sgd" in text:
@@ -277,7 +294,8 @@ def _optimizer(row: Mapping[str, str], stack: Stack, master: bool, assumed: list
 def _lora(row: Mapping[str, str], model: Model, stack: Stack, weights: DType, assumed: list[str]) -> Lora:
     if "new token" in row.get("trainable_embeddings", ""):
         raise Skip("not modelled yet: training of new token rows only")
-    rank = _count(row, "rank")
+    kind = _ADAPTERS[row["method"].lower()]
+    rank = 1 if kind == "ia3" else _count(row, "rank")
     alpha = _count(row, "lora_alpha", 2 * rank, assumed)
     try:
         dropout = float(row.get("lora_dropout", "") or 0)
@@ -292,7 +310,20 @@ def _lora(row: Mapping[str, str], model: Model, stack: Stack, weights: DType, as
         names = layout(model.family)
         saved = (names.embedding, names.head)
     targets = _targets(row, model, assumed)
-    return Lora(rank=rank, alpha=alpha, dropout=dropout, targets=targets, dtype=dtype, modules_to_save=saved)
+    if kind == "adalora" and row.get("trainable_params"):  # the column holds the rank that the run ends with
+        one = lora_parameters(model, Lora(1, 1, targets=targets, kind=kind))
+        rank = max(rank, round(float(row["trainable_params"]) / one))
+    return Lora(
+        rank=rank,
+        alpha=alpha,
+        dropout=dropout,
+        targets=targets,
+        dtype=dtype,
+        modules_to_save=saved,
+        kind=kind,
+        block=model.hidden // rank if kind == "oft" else 0,  # PEFT's r of OFT is the number of blocks
+        feedforward=tuple(name for name in targets if name in _FEEDFORWARD) if kind == "ia3" else (),
+    )
 
 
 # torchtune's names of the projections, and groups of them, in the words of a Llama layer.

@@ -204,13 +204,13 @@ def test_shape_in_words() -> None:
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"method": "dora"}, "method dora"),
+        ({"method": "boft"}, "method boft"),
         ({"gc_class": "selective"}, "selective checkpointing"),
         ({"memory_options": "torch.compile"}, "torch.compile"),
         ({"distributed": "FSDP2 4 x TP 2", "num_gpus": "8"}, "TP parallelism"),
         ({"distributed": "TP1 PP2 DP4 CP1", "num_gpus": "8"}, "PP parallelism"),
-        ({"optimizer": "GaLore AdamW"}, "optimizer galore"),
-        ({"method": "qlora", "quant": "gptq-int4"}, "gptq weights"),
+        ({"optimizer": "Lion"}, "optimizer lion"),
+        ({"method": "qlora", "quant": "hqq-int4"}, "hqq weights"),
         ({"loss_impl": "CEWithChunkedOutputLoss (8 chunks)"}, "cross-entropy in chunks"),
         ({"model": "nobody/nothing-at-all-7b"}, "model not known"),
         ({"micro_batch": ""}, "micro_batch not stated"),

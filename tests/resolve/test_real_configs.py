@@ -39,6 +39,7 @@ OPTIMIZERS = {
 METHODS = {
     "examples/extras/badam/llama3_full_sft.yaml": "full",
     "examples/extras/oft/llama3_oft_sft.yaml": "OFT",
+    "examples/train_qlora/llama3_lora_sft_gptq.yaml": "QLoRA",
 }
 # What each of the others must name
 REFUSED = {
@@ -47,7 +48,6 @@ REFUSED = {
     "examples/train_lora/qwen3_lora_dpo.yaml": "dpo",
     "examples/train_lora/qwen3_lora_kto.yaml": "kto",
     "examples/train_lora/qwen3_lora_reward.yaml": "rm",
-    "examples/train_qlora/llama3_lora_sft_gptq.yaml": "GPTQ",
     "examples/v1/train_full/train_full_fsdp2.yaml": "v1 schema",
 }
 

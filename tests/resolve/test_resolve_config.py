@@ -172,7 +172,7 @@ def test_steps_and_samples(plan):
         ({"shift_attn": "true"}, "LongLoRA"),
         ({"quantization_bit": 4, "quantization_method": "hqq"}, "HQQ"),
         ({"quantization_bit": 8, "quantization_method": "eetq"}, "EETQ"),
-        ({"model_name_or_path": "TheBloke/Llama-2-7B-GPTQ"}, "stored quantised"),
+        ({"model_name_or_path": "TheBloke/Llama-2-7B-GGUF"}, "stored quantised"),
         ({"optim": "sinkgd"}, "sinkgd"),
         ({"label_smoothing_factor": 0.1}, "label smoothing"),
         ({"torch_compile": "true"}, "torch.compile"),

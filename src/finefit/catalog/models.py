@@ -131,7 +131,12 @@ def _match(name: str) -> _Match | None:
     if found:
         return found
     for ending, method in _QUANTISED.items():
-        base = _by_name(key.removesuffix(ending)) if key.endswith(ending) else None
+        if not key.endswith(ending):
+            continue
+        bare = key.removesuffix(ending)
+        base = _by_name(bare) or _last_names().get(
+            bare.rpartition("/")[2]
+        )  # a packed copy has the shape it was made from
         if base:
             return _Match(base.row, name, method)
     return None

@@ -124,7 +124,6 @@ def lora_config(recipe: Recipe) -> Any:
     shared: dict[str, Any] = {
         "target_modules": list(lora.targets),
         "modules_to_save": list(lora.modules_to_save) or None,
-        "exclude_modules": untouched(recipe),
         "task_type": "CAUSAL_LM",
     }
     if lora.kind == "ia3":
@@ -136,7 +135,7 @@ def lora_config(recipe: Recipe) -> Any:
     shared |= {"lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
     if lora.kind == "adalora":
         return peft.AdaLoraConfig(init_r=lora.rank, total_step=10**6, **shared)
-    return peft.LoraConfig(r=lora.rank, use_dora=lora.kind == "dora", **shared)
+    return peft.LoraConfig(r=lora.rank, use_dora=lora.kind == "dora", exclude_modules=untouched(recipe), **shared)
 
 
 def _adapt(module: Any, recipe: Recipe) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from finefit.errors import NotModelled
 from finefit.formats import llamafactory, yaml11
 from finefit.formats.said import Said
 from finefit.resolve.companions import model_named
@@ -17,6 +16,7 @@ from finefit.resolve.recipe import recipe_of
 from finefit.resolve.resolved import Resolved
 from finefit.resolve.saving import saving_of
 from finefit.resolve.settings import Settings
+from finefit.resolve.stored_quant import restored
 from finefit.resolve.unmodelled import refuse_unmodelled
 from finefit.workload.lengths import Lengths
 from finefit.workload.model import Model
@@ -54,7 +54,7 @@ def resolve_config(
     if not settings.flag("do_train"):
         notes.warn(f"{said.path}: do_train is not true, so LLaMA-Factory would not train with this file")
     text = settings.text("model_name_or_path") or ""
-    model = _model(settings, text)
+    model = _model(settings, text, notes)
     notes.source("model", settings.source("model_name_or_path"))
     if lengths is None:
         lengths = config_lengths(settings, notes) if data is None else file_lengths(data, notes)
@@ -85,13 +85,7 @@ def overridden(said: Said, overrides: Mapping[str, object], dialect: yaml11.Dial
     return said.override({key: parsed(key, value) for key, value in overrides.items()}, "--set")
 
 
-def _model(settings: Settings, text: str) -> Model:
+def _model(settings: Settings, text: str, notes: Notes) -> Model:
     where = settings.where("model_name_or_path")
     model = model_named(settings.said, text, where)
-    if model.checkpoint_quant:
-        raise NotModelled(
-            f"a checkpoint stored quantised ({model.checkpoint_quant}) is not modelled yet",
-            where=where,
-            fix="name the 16-bit model and add quantization_bit: 4 to plan QLoRA",
-        )
-    return model
+    return restored(model, "LLaMA-Factory", where, notes)

@@ -21,6 +21,7 @@ from finefit.resolve.optimizers import LOW_RANK, OPTIMIZER_FIELDS, check, low_ra
 from finefit.resolve.optimizers import optimizer as optimizer_named
 from finefit.resolve.resolved import Resolved
 from finefit.resolve.shown import shown
+from finefit.resolve.stored_quant import restored, stored_quant
 from finefit.workload.dtypes import DType
 from finefit.workload.families import PEFT_DEFAULT_TARGETS
 from finefit.workload.lengths import Lengths
@@ -87,13 +88,8 @@ def resolve_flags(
         NotModelled: an optimizer, model or combination that is not modelled.
     """
     model = resolve_model(model_text, where="MODEL")
-    if model.checkpoint_quant:
-        raise NotModelled(
-            f"a checkpoint stored quantised ({model.checkpoint_quant}) is not modelled yet",
-            where=model_text,
-            fix="name the 16-bit model and add --method qlora",
-        )
     notes = Notes()
+    model = restored(model, "the Trainer", "MODEL", notes)
     flags = FlagValues(notes)
     notes.source("model", Source(Origin.STATED, "MODEL"))
     if method is not None:
@@ -111,7 +107,12 @@ def resolve_flags(
         micro = flags.integer("micro_batch", "--batch", batch, "per_device_train_batch_size")
         steps = flags.integer("grad_accum", "--accum", accum, "gradient_accumulation_steps")
         recipe = replace(recipe, grad_accum=steps)
-        quant = _quant(flags, method, quant_bits, kbit_prepare, recipe)
+        adapters = bool(words.METHODS[method])
+        compute = recipe.autocast or recipe.weight_dtype
+        quant = stored_quant(model, model_text, adapters=adapters, compute=compute, where="MODEL", notes=notes)
+        if quant is not None and quant_bits is not None:
+            raise InputError("the checkpoint is quantised already", where="--quant-bits", fix="leave --quant-bits out")
+        quant = quant or _quant(flags, method, quant_bits, kbit_prepare, recipe)
         recipe = replace(
             recipe,
             method="lora" if words.METHODS[method] else method,
@@ -277,6 +278,8 @@ def _quant(flags: FlagValues, method: str, bits: int | None, kbit_prepare: bool 
         notes.source("quant.kbit_prepare", Source(Origin.STATED, "--kbit-prepare"))
     compute = recipe.autocast or (DType.BF16 if recipe.weight_dtype is DType.FP32 else recipe.weight_dtype)
     notes.derived("quant.recast", "only TRL casts embeddings and head back to 16 bits")
+    for field in ("bits", "group"):
+        notes.derived(f"quant.{field}", "the checkpoint is not quantised")
     notes.assumed("quant.compute_dtype", "bnb_4bit_compute_dtype is set to the dtype of training, as QLoRA scripts do")
     if bits == 8:
         notes.derived("quant.double", "int8 has no second quantisation")

@@ -281,6 +281,8 @@ def _quant(reading: Reading, shards: Sharding, chosen: Dtypes, notes: Notes) -> 
     }.get(reading.tool, "not called")
     notes.derived("quant.kbit_prepare", why)
     notes.derived("quant.recast", "nothing to cast back")
+    for field in ("bits", "group"):
+        notes.derived(f"quant.{field}", "the checkpoint is not quantised")
     return Quant(kind, double=bool(reading.get("quant_double")), compute_dtype=chosen.compute)
 
 

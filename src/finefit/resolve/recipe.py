@@ -15,6 +15,7 @@ from finefit.resolve.precision import Precision, precision
 from finefit.resolve.settings import Settings
 from finefit.resolve.sharding import fsdp_version, sharding
 from finefit.resolve.special_optimizers import of_llamafactory
+from finefit.resolve.stored_quant import stored_quant
 from finefit.workload.dtypes import DType
 from finefit.workload.families import layout
 from finefit.workload.lengths import Lengths
@@ -48,7 +49,15 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
     engine = deepspeed_of(settings, notes)
     dtypes = precision(settings, model, method, engine, notes)
     shards = sharding(settings, model, engine, notes)
-    quant = _quant(settings, method, dtypes, shards.kind, notes)
+    quant = stored_quant(
+        model,
+        settings.text("model_name_or_path") or "",
+        adapters=method in ("lora", "oft"),
+        compute=dtypes.compute,
+        where=settings.where("model_name_or_path"),
+        notes=notes,
+    )
+    quant = quant or _quant(settings, method, dtypes, shards.kind, notes)
     attention = _attention(settings, model, notes)
     seq_len, padded, packing = _rows(settings, task, attention, lengths, notes)
     checkpointing, reentrant = _checkpointing(settings, shards.kind, notes)
@@ -219,6 +228,8 @@ def _quant(settings: Settings, method: str, dtypes: Precision, shards: str, note
     notes.source("quant.double", settings.source("double_quantization"))
     notes.derived("quant.kbit_prepare", "llamafactory@0.9.5 does not call prepare_model_for_kbit_training")
     notes.derived("quant.recast", "only TRL casts embeddings and head back to 16 bits")
+    for field in ("bits", "group"):
+        notes.derived(f"quant.{field}", "the checkpoint is not quantised")
     notes.derived("quant.compute_dtype", "bf16 or fp16 as trained, else that of the checkpoint (llamafactory@0.9.5)")
     if bits == 8:
         notes.derived("quant.double", "int8 has no second quantisation")

@@ -62,7 +62,7 @@ _CHOICES = {
     "infer_backend": ("huggingface", "vllm", "sglang"),
 }
 # Name endings of checkpoints that are stored quantised (the repositories that publish them name them so)
-_PACKED = ("gptq", "awq", "gguf", "aqlm", "exl2", "int4", "int8", "fp8", "bnb-4bit", "mlx")
+_PACKED = ("gguf", "aqlm", "exl2", "bnb-4bit", "mlx")
 
 
 def refuse_unmodelled(settings: Settings) -> None:

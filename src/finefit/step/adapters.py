@@ -62,7 +62,7 @@ class Adapters:
 
     def _four_bit(self) -> bool:
         quant = self.net.recipe.quant
-        return quant is not None and quant.kind != "int8"
+        return quant is not None and quant.kind in ("nf4", "fp4")
 
     def _dora_output(self, x: Ref, base: Ref | None, full: str) -> Ref:
         """(m/‖W‖ - 1) · Wx + m/‖W‖ · BAx; the norm of W + BA is made anew each time, without gradients.

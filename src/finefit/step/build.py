@@ -140,6 +140,14 @@ class Builder:
         def piece(suffix: str, dtype: DType, count: int) -> None:
             tape.param(Param(f"{name}{suffix}", dtype, count, False, "weights"))
 
+        if quant.stored:  # auto_gptq 0.7.1 nn_modules/qlinear/qlinear_triton.py: int32 words, fp16 scales, zero points
+            groups = -(-numel // quant.group)
+            piece("", DType.UINT8, -(-numel * quant.bits // 8))
+            piece(".scales", DType.FP16, groups)
+            piece(".qzeros", DType.UINT8, -(-groups * quant.bits // 8))
+            if quant.kind == "gptq":
+                piece(".g_idx", DType.INT32, self.linears.shapes[module][0])
+            return
         if quant.kind == "int8":
             piece("", DType.UINT8, numel)
             piece(".SCB", DType.FP32, self.linears.shapes[module][1])
@@ -405,7 +413,7 @@ def _refuse(model: Model, recipe: Recipe) -> None:
     if model.experts is not None and version is not None and version_tuple(version) < (5,):
         what = f"experts of transformers {version}, each a module of its own, are not modelled yet ({model.name})"
         raise NotModelled(what, fix="plan it with transformers 5, which stacks the experts of a layer in one tensor")
-    if model.checkpoint_quant:
+    if model.checkpoint_quant and not (recipe.quant and recipe.quant.kind == model.checkpoint_quant):
         what = f"{model.checkpoint_quant} checkpoints are not modelled yet ({model.name})"
         raise NotModelled(what, fix="take the 16-bit checkpoint with quantization_bit 4 or 8")
     if recipe.checkpointing not in ("none", "full"):

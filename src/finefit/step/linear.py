@@ -34,7 +34,7 @@ class Linears:
             assert net.recipe.lora is not None
             if net.recipe.lora.kind not in ("lora", "lora_fa"):
                 return self.adapters(x, full, kind)
-            if full in self.quantised and net.recipe.quant is not None:
+            if full in self.quantised and net.recipe.quant is not None and not net.recipe.quant.stored:
                 return self._lora_quantised(x, full, kind)
             return self._lora(x, full, kind)
 
@@ -45,7 +45,33 @@ class Linears:
             return self.net.dense(x, f"{full}.weight", n_out, bias=bias, kind=kind)
         quant = self.net.recipe.quant
         assert quant is not None
+        if quant.stored:
+            return self._stored(x, full, kind)
         return self._int8(x, full, kind) if quant.kind == "int8" else self._four_bit(x, full, kind)
+
+    # -- GPTQ, AWQ ---------------------------------------------------------------------------------
+
+    def _stored(self, x: Ref, full: str, kind: str) -> Ref:
+        """The packed weight is kept for backward and restored, one weight at a time, in both directions.
+
+        auto_gptq 0.7.1 triton_utils/kernels.py ``QuantLinearFunction`` saves the packed weight alone; its later
+        kernels restore it before the product.
+        """
+        net, (n_in, n_out) = self.net, self.shapes[full]
+        quant = net.recipe.quant
+        assert quant is not None
+        dense = (Size(quant.compute_dtype.bytes, n_in * n_out),)
+        out = net.tape.op(
+            "gemm_stored",
+            [net.cast(x, quant.compute_dtype)],
+            n_out,
+            quant.compute_dtype,
+            symbols=x.symbols,
+            temps=dense,
+            back=dense,
+            flops=Flops(kind, 2 * n_in * n_out, x.symbols),
+        )
+        return net.cast(out, x.dtype)
 
     # -- bitsandbytes ------------------------------------------------------------------------------
 

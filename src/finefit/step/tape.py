@@ -177,14 +177,6 @@ class Tape:
         self.blocks[-1].program.append(Op("to", self.path, (out.value,), (), grads))
         return out
 
-    def add_into(self, x: Ref, y: Ref) -> Ref:
-        """``x += y``: no new tensor, and both get the incoming gradient."""
-        origin, other = self.values[x.value], self.values[y.value]
-        out = self._value(x.numel, x.symbols, x.dtype, origin.storage, origin.needs_grad or other.needs_grad)
-        grads = tuple((r.value, "pass") for r in (x, y) if self.values[r.value].needs_grad)
-        self.blocks[-1].program.append(Op("add_", self.path, (out.value,), (), grads))
-        return out
-
     def leaf(self, numel: int, dtype: DType, symbols: tuple[str, ...] = TOKENS, name: str = "input") -> Ref:
         """An input without history (token ids, labels, masks)."""
         return self.op(name, (), numel, dtype, symbols=symbols, needs_grad=False, category="buffers")

@@ -77,11 +77,18 @@ class Trained:
 class Quant:
     """Quantised storage of frozen linear weights."""
 
-    kind: str  # "nf4" | "fp4" | "int8" (bitsandbytes)
+    kind: str  # "nf4" | "fp4" | "int8" (bitsandbytes), "gptq" | "awq" (stored so)
     double: bool = False  # quantise the quantisation constants too
     kbit_prepare: bool = False  # peft.prepare_model_for_kbit_training: other 16-bit parameters to fp32
     recast: bool = False  # then TRL's peft_module_casting_to_bf16: embeddings and head back to 16 bits
     compute_dtype: DType = DType.BF16
+    bits: int = 0  # of a stored kind
+    group: int = 0  # weights that share a scale and a zero point, of a stored kind
+
+    @property
+    def stored(self) -> bool:
+        """The checkpoint itself is quantised."""
+        return self.group > 0
 
 
 @dataclass(frozen=True, slots=True)
