@@ -1,8 +1,10 @@
-"""Step times against published ones: ``python -m benchmarks.throughput FILE [--json]``.
+"""Step times against published ones: ``python -m benchmarks.throughput FILE [--json] [--no-refit] [--write]``.
 
-FILE is any CSV with the columns of ``throughput.csv``. Scored are rows of grade A or B in bf16 or fp16, of
-dense models in the catalogue, on one machine, without model parallelism and offload. The peer is the rule
-of thumb 6·N·D / (0.45·peak).
+FILE is any CSV with the columns of ``throughput.csv``. The core is every row of grade A or B in bf16 or fp16, of a
+dense model, without offload, on at most 256 GPUs; 8- and 4-bit runs, mixtures of experts and runs with offload are
+scored apart. Scored are the installed constants, and refits of all constants that saw no row of the same source and
+model, or of the same source. The peer is the rule of thumb 6·N·D / (0.45·peak). ``--write`` fits the constants to FILE
+and writes them into the package, with the interval of each kind of run as its sources left out measure it.
 """
 
 from __future__ import annotations
@@ -10,224 +12,241 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.metrics import Score, counted, groups, macro, summary, worst
 from benchmarks.tables import percent, summaries, table
-from finefit.catalog.gpus import find_gpu
-from finefit.catalog.models import find
-from finefit.errors import FinefitError, InputError, NotModelled, UnknownGpu, UnknownModel
+from benchmarks.throughput_fit import STAGES, Array, Measured, fitted_table, left_out
+from benchmarks.throughput_rows import VALUE_COLUMNS, Question, Skip, measured_seconds, question
+from finefit.errors import FinefitError, InputError, NotModelled
 from finefit.speed import StepTime, step_time
-from finefit.workload import Cluster, DType, Lora, Model, Optimizer, Quant, Recipe, Sharding
-from finefit.workload.lora import linear_modules, lora_targets
-from finefit.workload.parameters import parameter_count
+from finefit.speed.constants import table as constants
+from finefit.speed.steptime import ask
+from finefit.workload.parameters import active_count
 
 NEEDED = frozenset({"model", "method", "dtype", "micro_batch", "tokens_per_microbatch", "gpu", "tok_s_gpu"})
-VALUE_COLUMNS = ("value", "tok_s_gpu", "step_s", "notes")  # what was measured, never an input of a prediction
-GROUPS = ("source", "method", "gpu", "gpus", "tokens")
-DTYPES = {
-    "bf16": DType.BF16,
-    "bf16-pure": DType.BF16,
-    "bfloat16": DType.BF16,
-    "bfloat16+amp": DType.BF16,
-    "bf16 (adapters fp32)": DType.BF16,
-    "bf16-amp(fp32 master)": DType.BF16,
-    "float16": DType.FP16,
-    "float16+amp": DType.FP16,
-    "fp16": DType.FP16,
-}
-METHODS = {"full": "full", "full(pretrain)": "full", "lora": "lora", "lora+emb": "lora", "qlora": "lora"}
-SHARDING = {"": "ddp", "1": "zero1", "2": "zero2", "3": "zero3"}
-SHORT = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}
-
-
-class Skip(Exception):
-    """A row that is not scored; the message says why, without the row's numbers."""
+OPTIONAL = (
+    *(
+        "params_total_b",
+        "params_active_b",
+        "arch_key",
+        "rank",
+        "lora_targets",
+        "quant",
+        "grad_accum",
+        "packing",
+        "grad_ckpt",
+    ),
+    *("attn_impl", "kernels", "framework", "n_gpus", "n_nodes", "tp", "pp", "vpp", "cp", "ep", "zero", "offload"),
+    "interconnect",
+)
+GROUPS = ("source", "method", "gpu", "gpus", "tokens", "interval")
+CORE = STAGES[0]
+FILE = Path(__file__).parents[1] / "src" / "finefit" / "speed" / "speed_constants.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a row asks, and which of its fields had to be assumed."""
+class Row:
+    """A scored row."""
 
-    model: Model
-    recipe: Recipe
-    cluster: Cluster
-    assumed: tuple[str, ...]
+    asked: Question
+    time: StepTime
+    measured: Measured
+    fields: dict[str, str]
 
-
-def question(row: Mapping[str, str]) -> Question:
-    """The generic mapping from a row's columns to a recipe; it never reads the value columns.
-
-    Raises:
-        Skip: something is not modelled, or a column that decides the time is empty.
-    """
-    _refuse(row)
-    try:
-        model = find(row["model"])
-        gpu = find_gpu(row["gpu"]).gpu
-    except (UnknownModel, UnknownGpu) as error:
-        raise Skip("model not in the catalogue" if isinstance(error, UnknownModel) else "GPU not known") from error
-    except NotModelled as error:
-        raise Skip("model not modelled yet") from error
-    assumed: list[str] = []
-    lora = None
-    if METHODS[row["method"]] == "lora":
-        lora = Lora(
-            int(float(row["rank"] or 8)),
-            16,
-            targets=_targets(row["lora_targets"], model, assumed),
-            modules_to_save=("wte", "embed_tokens", "lm_head") if row["method"] == "lora+emb" else (),
-        )
-        if not row["rank"]:
-            assumed.append("rank: 8")
-    if not row["attn_impl"]:
-        assumed.append("attention: flash")
-    if not row["kernels"]:
-        assumed.append("kernels: eager")
-    if not row["grad_accum"]:
-        assumed.append("accumulation: 1")
-    compiled, fused = _kernels(row["kernels"].lower())
-    dtype = DTYPES[row["dtype"]]
-    batch, ranks = int(row["micro_batch"]), int(row["n_gpus"] or 1)
-    recipe = Recipe(
-        method=METHODS[row["method"]],
-        weight_dtype=DType.FP32 if "fp32 master" in row["dtype"] else dtype,
-        autocast=dtype,
-        optimizer=Optimizer("adamw"),
-        micro_batch=batch,
-        seq_len=max(1, round(float(row["tokens_per_microbatch"]) / batch)),
-        grad_accum=int(row["grad_accum"] or 1),
-        lora=lora,
-        quant=Quant("gptq" if "gptq" in row["quant"] else "nf4") if row["quant"] else None,
-        checkpointing="full" if row["grad_ckpt"] == "full" else "none",
-        attention="eager" if row["attn_impl"] == "eager" else "flash2",
-        fused_kernels=fused,
-        compiled=compiled,
-        sharding=Sharding(SHARDING[row["zero"]], ranks),
-    )
-    return Question(model, recipe, Cluster(gpu, ranks, int(row["n_nodes"] or 1)), tuple(assumed))
+    def score(self, predicted: float) -> Score:
+        """It against a prediction in seconds."""
+        return Score(self.measured.id, self.fields, self.measured.seconds, predicted)
 
 
 def predict(asked: Question) -> StepTime:
     """finefit's step time.
 
     Raises:
-        Skip: the recipe is understood but not modelled yet.
+        Skip: the recipe is understood but not modelled.
     """
     try:
-        return step_time(asked.model, asked.recipe, asked.cluster)
-    except NotModelled as error:
-        raise Skip(f"not modelled yet: {error.what}") from error
+        return step_time(asked.model, asked.recipe, asked.cluster, asked.habits)
+    except (NotModelled, InputError) as error:
+        raise Skip(f"not modelled: {error.what}") from error
 
 
-def run(rows: list[dict[str, str]]) -> dict[str, Any]:
-    """Score a table; the object that ``--json`` prints."""
-    ours: list[Score] = []
-    peer: list[Score] = []
-    skipped: list[str] = []
-    assumed: list[str] = []
-    inside = 0
-    for row in rows:
+def scored(rows: Sequence[dict[str, str]]) -> tuple[list[Row], list[str]]:
+    """Every row that can be scored, and why the others cannot."""
+    found, skipped = [], []
+    for at, row in enumerate(rows):
         try:
-            if row.get("grade", "A") not in ("A", "B"):
-                raise Skip(f"grade {row['grade']}")
             asked = question({k: v for k, v in row.items() if k not in VALUE_COLUMNS})
-            time = predict(asked)
-            measured = _measured(row, time)
+            time, seconds = predict(asked), measured_seconds(row, asked)
         except Skip as reason:
             skipped.append(str(reason))
             continue
-        assumed += asked.assumed
-        fields = _fields(row, asked)
-        ours.append(Score(row.get("id", ""), fields, measured, time.seconds))
-        peer.append(Score(row.get("id", ""), fields, measured, _rule_of_thumb(asked, time)))
-        inside += time.low <= measured <= time.high
-    by = groups(ours, GROUPS)
-    return {
-        **summary(ours),
-        "coverage": inside / len(ours) if ours else None,
+        source = row.get("source", "") or "unnamed"
+        load = ask(asked.model, asked.recipe, asked.cluster, asked.habits)
+        measured = Measured(row.get("id", "") or str(at), source, row["model"], asked.kind, load, seconds)
+        found.append(Row(asked, time, measured, _fields(row, source, asked, time)))
+    return found, skipped
+
+
+def run(rows: Sequence[dict[str, str]], *, refit: bool = True) -> dict[str, Any]:
+    """Score a table; the object that ``--json`` prints."""
+    found, skipped = scored(rows)
+    core = [row for row in found if row.asked.kind == CORE]
+    mine = [row.score(row.time.seconds) for row in core]
+    by = groups(mine, GROUPS)
+    result = {
+        **summary(mine),
+        "coverage": _coverage(core),
         "agreement": None,
         "macro": macro(by["source"]),
+        "fine_tuning": summary([row.score(row.time.seconds) for row in core if _fine_tuning(row)]),
+        "consumer": summary([row.score(row.time.seconds) for row in core if _consumer(row)]),
         "skipped": counted(skipped),
         "groups": by,
-        "peers": {"6ND/(0.45 peak)": {**summary(peer), "macro": macro(groups(peer, ["source"])["source"])}},
-        "worst": worst(ours, lambda s: {"id": s.id, **s.fields, "measured": s.measured, "predicted": s.predicted}),
-        "assumed": counted(assumed),
+        "peers": {"6ND/(0.45 peak)": _peer(core)},
+        "apart": {kind: _apart([row for row in found if row.asked.kind == kind]) for kind in STAGES[1:]},
+        "worst": worst(mine, lambda s: {"id": s.id, **s.fields, "measured": s.measured, "predicted": s.predicted}),
+        "assumed": counted(what for row in core for what in row.asked.assumed),
+    }
+    if refit and core:
+        measured = [row.measured for row in found]
+        result["cross_validation"] = _refitted(found, left_out(measured, lambda row: (row.source, row.model)))
+        result["source_left_out"] = _refitted(found, left_out(measured, lambda row: row.source))
+    return result
+
+
+def _coverage(rows: Sequence[Row], seconds: Array | None = None) -> float | None:
+    """Share of rows inside the 90 % interval around the installed prediction or another."""
+    inside = []
+    for at, row in enumerate(rows):
+        predicted = row.time.seconds if seconds is None else float(seconds[at])
+        inside.append(_apart_by(row.measured.seconds, predicted) <= row.time.spread)
+    return float(np.mean(inside)) if inside else None
+
+
+def _apart_by(measured: float, predicted: float) -> float:
+    return max(measured / predicted, predicted / measured) - 1
+
+
+def _peer(rows: Sequence[Row]) -> dict[str, Any]:
+    scores = [row.score(_rule_of_thumb(row)) for row in rows]
+    return {
+        **summary(scores),
+        "macro": macro(groups(scores, ["source"])["source"]),
+        "fine_tuning": summary([s for s, row in zip(scores, rows, strict=True) if _fine_tuning(row)]),
+        "consumer": summary([s for s, row in zip(scores, rows, strict=True) if _consumer(row)]),
     }
 
 
-def _refuse(row: Mapping[str, str]) -> None:
-    if row["method"] not in METHODS:
-        raise Skip(f"method {row['method']}")
-    if row["dtype"] not in DTYPES:
-        raise Skip(f"precision {row['dtype'] or 'not stated'}")
-    if row["params_total_b"] != row["params_active_b"]:
-        raise Skip("mixture of experts")
-    if row["grad_ckpt"] not in ("full", "none", "none?"):
-        raise Skip("checkpointing selective" if "selective" in row["grad_ckpt"] else "checkpointing not stated")
-    if row["offload"]:
-        raise Skip("offload")
-    if (
-        any(row.get(axis, "") not in ("", "1") for axis in ("tp", "pp", "cp", "ep"))
-        or "device_map" in row["interconnect"]
-    ):
-        raise Skip("model parallel")
-    if row["zero"] not in SHARDING:
-        raise Skip("sharding not stated or hybrid")
-    if not row["micro_batch"] or not row["tokens_per_microbatch"]:
-        raise Skip("tokens a micro-batch not stated")
-    if "non-pad" in row["packing"]:
-        raise Skip("padded length not stated")
+def _apart(rows: Sequence[Row]) -> dict[str, Any]:
+    scores = [row.score(row.time.seconds) for row in rows]
+    by = groups(scores, ["source"])["source"]
+    return {**summary(scores), "coverage": _coverage(rows), "macro": macro(by), "peer": _peer(rows), "groups": by}
 
 
-def _kernels(text: str) -> tuple[bool, bool]:
-    """Whether elementwise kernels are compiled (or hand-written: TransformerEngine, CUDA), or fused by hand."""
-    compiled = "no torch.compile" not in text and ("compile" in text or text.startswith("te") or "cuda c++" in text)
-    return compiled, not compiled and any(word in text for word in ("liger", "unsloth", "fused (un", "composer"))
-
-
-def _targets(text: str, model: Model, assumed: list[str]) -> tuple[str, ...]:
-    names = [SHORT.get(name.strip(), name.strip()) for name in text.split(" ")[0].split(",")]
-    try:
-        return lora_targets(model, names)
-    except FinefitError:
-        assumed.append("LoRA targets: all linear")
-        return linear_modules(model)
-
-
-def _measured(row: Mapping[str, str], time: StepTime) -> float:
-    try:
-        rate = float(row["tok_s_gpu"])
-    except ValueError:
-        raise Skip("no measured throughput") from None
-    if not rate > 0:
-        raise Skip("no measured throughput")
-    return time.tokens / rate
-
-
-def _rule_of_thumb(asked: Question, time: StepTime) -> float:
-    peak = asked.cluster.gpu.bf16_flops or asked.cluster.gpu.fp16_flops or 1.0
-    return 6 * parameter_count(asked.model) * time.tokens / (0.45 * peak)
-
-
-def _fields(row: Mapping[str, str], asked: Question) -> dict[str, str]:
-    tokens = asked.recipe.micro_batch * asked.recipe.seq_len
+def _refitted(rows: Sequence[Row], seconds: Array) -> dict[str, Any]:
+    """Errors of predictions whose constants never saw the row's group."""
+    core = [at for at, row in enumerate(rows) if row.asked.kind == CORE]
+    scores = [rows[at].score(float(seconds[at])) for at in core]
+    by = groups(scores, GROUPS)
+    apart = {}
+    for kind in STAGES[1:]:
+        apart[kind] = summary(
+            [row.score(float(s)) for row, s in zip(rows, seconds, strict=True) if row.asked.kind == kind]
+        )
     return {
-        "source": row.get("source", "") or "unnamed",
+        **summary(scores),
+        "coverage": _coverage([rows[at] for at in core], seconds[core]),
+        "macro": macro(by["source"]),
+        "fine_tuning": summary([s for s, at in zip(scores, core, strict=True) if _fine_tuning(rows[at])]),
+        "consumer": summary([s for s, at in zip(scores, core, strict=True) if _consumer(rows[at])]),
+        "groups": by,
+        "apart": apart,
+    }
+
+
+def _fine_tuning(row: Row) -> bool:
+    return row.fields["purpose"] == "fine-tuning"
+
+
+def _consumer(row: Row) -> bool:
+    """GeForce cards, by the catalogue's names ("rtx-4090")."""
+    return re.match(r"(rtx|gtx)-\d{4}", row.asked.cluster.gpu.id) is not None
+
+
+def _rule_of_thumb(row: Row) -> float:
+    gpu = row.asked.cluster.gpu
+    peak = gpu.bf16_flops or gpu.fp16_flops or 1.0
+    return 6 * active_count(row.asked.model) * row.time.tokens / (0.45 * peak)
+
+
+def _fields(row: dict[str, str], source: str, asked: Question, time: StepTime) -> dict[str, str]:
+    tokens = asked.recipe.micro_batch * asked.recipe.seq_len
+    limits = ((1024, "< 1k"), (4096, "1-4k"), (16384, "4-16k"), (float("inf"), "16k +"))
+    return {
+        "source": source,
         "model": row["model"],
         "method": asked.recipe.method_label,
         "gpu": row["gpu"],
         "gpus": str(asked.cluster.count),
-        "tokens": next(
-            name
-            for limit, name in ((1024, "< 1k"), (4096, "1-4k"), (16384, "4-16k"), (1e99, "16k +"))
-            if tokens < limit
-        ),
+        "tokens": next(name for limit, name in limits if tokens < limit),
+        "interval": time.interval.kind,
+        "purpose": "pre-training" if "pretrain" in row["method"] else "fine-tuning",
     }
+
+
+def written(rows: Sequence[dict[str, str]]) -> dict[str, Any]:
+    """The constants file fitted to a table, with measured intervals and the rows behind it."""
+    found, _ = scored(rows)
+    measured = [row.measured for row in found]
+    seconds = left_out(measured, lambda row: row.source)
+    out = fitted_table(measured)
+    out["interval"] = _intervals(found, seconds)
+    core = [row.score(float(s)) for row, s in zip(found, seconds, strict=True) if row.asked.kind == CORE]
+    out["fit"] = {
+        "rows": {kind: _spans([row.id for row in measured if row.kind == kind]) for kind in STAGES},
+        "source_left_out": {name: summary(core)[name] for name in ("scored", "median_abs_error", "p90_abs_error")},
+    }
+    return out
+
+
+def _intervals(rows: Sequence[Row], seconds: Array) -> dict[str, Any]:
+    """Ninth decile of the distance between measured and predicted for each kind of run, sources left out.
+
+    A row whose card no other source measured was predicted from priors, as for a card that nobody has measured.
+    """
+    sources = defaultdict(set)
+    for row in rows:
+        sources[row.measured.asked.rates["gemm"].key].add(row.measured.source)
+    apart = defaultdict(list)
+    for row, predicted in zip(rows, seconds, strict=True):
+        distance, kind = _apart_by(row.measured.seconds, float(predicted)), row.time.interval.kind
+        alone = sources[row.measured.asked.rates["gemm"].key] == {row.measured.source}
+        apart["new_card" if alone and kind in ("steady", "usual", "short") else kind].append(distance)
+    out = dict(constants()["interval"])
+    for kind, distances in apart.items():
+        value = float(np.ceil(np.quantile(distances, 0.9, method="higher") * 100) / 100)
+        inside = float(np.mean(np.array(distances) <= value))
+        out[kind] = {"value": value, "coverage": round(inside, 3), "runs": len(distances)}
+    return out
+
+
+def _spans(ids: Sequence[str]) -> str:
+    """Ids in order, neighbours drawn together: "T0001-T0004, T0007"."""
+    out: list[list[str]] = []
+    for each in sorted(ids):
+        last = out[-1][-1] if out else ""
+        follows = each[1:].isdigit() and last[1:].isdigit() and int(each[1:]) == int(last[1:]) + 1
+        out[-1].append(each) if follows else out.append([each])
+    return ", ".join(span[0] if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in out)
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -248,55 +267,58 @@ def read(path: Path) -> list[dict[str, str]]:
         raise InputError(f"cannot read the table: {error}", where=str(path), fix="give a CSV file") from error
 
 
-OPTIONAL = (
-    "params_total_b",
-    "params_active_b",
-    "rank",
-    "lora_targets",
-    "quant",
-    "grad_accum",
-    "packing",
-    "grad_ckpt",
-    "attn_impl",
-    "kernels",
-    "n_gpus",
-    "n_nodes",
-    "zero",
-    "offload",
-    "interconnect",
-)
-
-
 def page(result: dict[str, Any]) -> str:
     """The result as Markdown tables."""
-    mine = {name: result[name] for name in ("scored", "median_abs_error", "p90_abs_error", "bias", "under_share")}
-    return "\n\n".join(
-        [
-            summaries("estimator", {"finefit": mine} | result["peers"]),
-            f"Inside the 90 % interval: {percent(result['coverage'])}. "
-            f"Every source counted once: median {percent(result['macro']['median_abs_error'])}.",
-            *(summaries(field, result["groups"][field]) for field in GROUPS),
-            "Rows with the largest error:",
-            table(
-                ["row", "source", "model", "method", "measured s", "predicted s", "error"],
-                [
-                    [
-                        w["id"],
-                        w["source"],
-                        w["model"],
-                        w["method"],
-                        f"{w['measured']:.3f}",
-                        f"{w['predicted']:.3f}",
-                        percent(w["error"]),
-                    ]
-                    for w in result["worst"]
-                ],
-            ),
-            "Rows left out:",
-            table(["reason", "rows"], [[reason, str(n)] for reason, n in result["skipped"].items()]),
-            "What the table leaves open and was assumed:",
-            table(["assumption", "rows"], [[what, str(n)] for what, n in result["assumed"].items()]),
+    peer = result["peers"]["6ND/(0.45 peak)"]
+    refits = {
+        name: result[key]
+        for key, name in (("cross_validation", "source x model left out"), ("source_left_out", "source left out"))
+        if key in result
+    }
+    lines = {"installed constants": result} | refits | {"6ND/(0.45 peak)": peer}
+    blocks = [summaries("estimator", {name: _core(each) for name, each in lines.items()})]
+    blocks.append(
+        "\n".join(
+            f"{name}: {_inside(each)}every source counted once: median {percent(each['macro']['median_abs_error'])}, "
+            f"p90 {percent(each['macro']['p90_abs_error'])}."
+            for name, each in lines.items()
+        )
+    )
+    for subset, title in (("fine_tuning", "fine-tuning rows"), ("consumer", "consumer cards")):
+        blocks.append(summaries(title, {name: each[subset] for name, each in lines.items()}))
+    for kind, each in result["apart"].items():
+        apart = {"installed constants": _core(each)}
+        apart |= {name: refit["apart"][kind] for name, refit in refits.items()}
+        blocks += [
+            summaries(kind, apart | {"6ND/(0.45 peak)": _core(each["peer"])}),
+            f"{kind}: {_inside(each).strip()}",
         ]
+    blocks += [summaries(field, result["groups"][field]) for field in GROUPS]
+    for name, each in refits.items():
+        blocks.append(summaries(name, each["groups"]["source"]))
+    blocks += ["Rows with the largest error:", _worst(result["worst"])]
+    blocks += ["Rows left out:", table(["reason", "rows"], [[what, str(n)] for what, n in result["skipped"].items()])]
+    blocks.append("What the core rows leave open and was assumed:")
+    blocks.append(table(["assumption", "rows"], [[what, str(n)] for what, n in result["assumed"].items()]))
+    return "\n\n".join(blocks)
+
+
+def _core(each: dict[str, Any]) -> dict[str, Any]:
+    return {name: each[name] for name in ("scored", "median_abs_error", "p90_abs_error", "bias", "under_share")}
+
+
+def _inside(each: dict[str, Any]) -> str:
+    return f"inside the 90 % interval {percent(each['coverage'])}; " if "coverage" in each else ""
+
+
+def _worst(rows: list[dict[str, Any]]) -> str:
+    names = ("id", "source", "model", "method")
+    return table(
+        [*names, "measured s", "predicted s", "error"],
+        [
+            [*(row[n] for n in names), f"{row['measured']:.3f}", f"{row['predicted']:.3f}", percent(row["error"])]
+            for row in rows
+        ],
     )
 
 
@@ -304,10 +326,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.throughput", description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--no-refit", action="store_true", help="score the installed constants alone")
+    parser.add_argument("--write", action="store_true", help="fit the constants to FILE and write them")
     options = parser.parse_args(argv)
     try:
-        result = run(read(options.file))
-    except InputError as error:
+        rows = read(options.file)
+        if options.write:
+            FILE.write_text(json.dumps(written(rows), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            print(f"wrote {FILE}", file=sys.stderr)
+            return 0
+        result = run(rows, refit=not options.no_refit)
+    except FinefitError as error:
         print(error, file=sys.stderr)
         return error.exit_code
     print(json.dumps(result, indent=1, ensure_ascii=False) if options.json else page(result))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from finefit.workload.cluster import Cluster
     from finefit.workload.lengths import Lengths
 
+_FASTEST = 100_000  # Gb/s of one machine: more than any has is a slip of the unit
 _CONFIGS = (".yaml", ".yml", ".toml", ".sh", ".bash", ".slurm", ".sbatch", ".py")
 
 
@@ -120,6 +121,8 @@ def plan(
     overrides: Mapping[str, object] | None = None,
     config_format: str | None = None,
     as_of: str | dt.date | None = None,
+    network: float | None = None,
+    explain: bool = False,
     **question: Unpack[Question],
 ) -> Plan | MethodTable | LargestModels:
     """Does the run fit, how long does it take, what does it cost, and what should be changed?
@@ -134,6 +137,8 @@ def plan(
         overrides: keys of the config with other values.
         config_format: whose config it is ("axolotl"), where its content does not tell.
         as_of: the day of the answer, today if left out; prices age against it.
+        network: Gb/s of one machine's network cards together; that of the usual machine of these GPUs if left out.
+        explain: with the parts of a step and the constants they rest on.
         question: training flags for a model (``Flags``), and the data (``Data``).
 
     Raises:
@@ -149,9 +154,10 @@ def plan(
         currency=currency_of(currency) or (money.currency if money else "USD"),
         budget=money,
         deadline_seconds=None if deadline is None else parse_duration(deadline),
+        explain=explain,
     )
     _check_kinds(wishes.kinds)
-    cluster, notes = _cluster(gpu)
+    cluster, notes = _cluster(gpu, network)
     flags, data = _split(question)
     if source is None:
         return _largest(cluster, wishes.as_of, notes)
@@ -169,19 +175,20 @@ def workload(
     source: str | Path,
     *,
     gpu: str | None = None,
+    network: float | None = None,
     overrides: Mapping[str, object] | None = None,
     **question: Unpack[Question],
 ) -> tuple[Resolved, Cluster | None]:
     """What ``plan`` would plan, without planning it: the whole recipe with the source of each field, and the GPUs.
 
     Args:
-        source, gpu, overrides, question: as ``plan`` takes them.
+        source, gpu, network, overrides, question: as ``plan`` takes them.
 
     Raises:
         InputError, UnknownModel, UnknownGpu, NotModelled: what, where and how to fix it; a recipe that lacks
             its method or length is wrong input here.
     """
-    cluster, notes = _cluster(gpu)
+    cluster, notes = _cluster(gpu, network)
     flags, data = _split(question)
     if is_config(source):
         resolved = _from_config(source, overrides, data, flags, None)
@@ -364,12 +371,17 @@ def _largest(cluster: Cluster | None, as_of: dt.date, notes: tuple[str, ...]) ->
     return largest_models(cluster, as_of, notes)
 
 
-def _cluster(gpu: str | None) -> tuple[Cluster | None, tuple[str, ...]]:
+def _cluster(gpu: str | None, network: float | None = None) -> tuple[Cluster | None, tuple[str, ...]]:
     if gpu is None:
         return None, ()
     from finefit.catalog.gpus import parse_gpus
 
-    return parse_gpus(gpu)
+    cluster, notes = parse_gpus(gpu)
+    if network is None:
+        return cluster, notes
+    if not 0 < network < _FASTEST:
+        raise InputError(f"a network of {network:g} Gb/s", where="--network", fix="state Gb/s: 400 for one such card")
+    return replace(cluster, network=network * 1e9 / 8), notes
 
 
 def _check_kinds(kinds: tuple[str, ...]) -> None:

@@ -81,12 +81,13 @@ def cost(
     settings_file: str | Path | None = None,
     overrides: Mapping[str, object] | None = None,
     as_of: str | dt.date | None = None,
+    network: float | None = None,
     **question: Unpack[Question],
 ) -> CostAnswer:
     """What a job costs altogether, on which terms, and what it would cost elsewhere.
 
     Args:
-        source, gpu, overrides, question: as ``finefit.api.plan`` takes them.
+        source, gpu, network, overrides, question: as ``finefit.api.plan`` takes them.
         terms: on-demand, spot, community, monthly, yearly or owned: what the bill is made on.
         settings: money settings by name, as text ("runs": "3", "engineer_rate": "60USD"); see ``CostSettings``.
         settings_file: a finefit.toml; the one in the working folder where None, if there is one.
@@ -108,5 +109,5 @@ def cost(
         budget=limit,
         deadline_seconds=None if deadline is None else parse_duration(deadline),
     )
-    resolved, cluster = workload(source, gpu=gpu, overrides=overrides, **question)
+    resolved, cluster = workload(source, gpu=gpu, network=network, overrides=overrides, **question)
     return cost_answer(resolved, cluster, found, sources, asked)

@@ -26,6 +26,7 @@ from finefit.planner.plan import (
     Verdict,
 )
 from finefit.speed import Run
+from finefit.speed.interval import Interval
 from finefit.speed.steptime import StepTime
 from finefit.units import GIB, MIB, Money
 from finefit.workload import Cluster, DType, Gpu, Lengths, Lora, Optimizer, Origin, Quant, Recipe, Source
@@ -89,9 +90,8 @@ def steps(margin: Margin | None = MARGIN) -> Steps:
 
 def run() -> Run:
     """Ten seconds a step, half of it matrix products."""
-    step = StepTime(
-        5.0, 1.0, 1.0, 0.5, 0.5, 1.0, 0.0, 0.5, 0.5, 12_000, 2, 0.3, ("offload to host memory depends on the host",)
-    )
+    interval = Interval("offload", 0.3, 0.9, 50, ("offload to host memory depends on the host",))
+    step = StepTime(5.0, 1.0, 1.0, 0.5, 0.5, 1.0, 0.0, 0.5, 0.0, 0.5, 12_000, 2, interval)
     return Run(
         step,
         500,

@@ -3,20 +3,21 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from speed_cases import A100, A800, H100, LLAMA_7B, RTX_4090, full, gpu, lora, on, qlora, sharded
+from speed_cases import A100, A800, H100, LLAMA_3_8B, LLAMA_7B, RTX_4090, full, gpu, lora, on, qlora, sharded
 
 from finefit.errors import NotModelled
-from finefit.speed.communication import bus_bandwidth, pcie_bandwidth, traffic
+from finefit.speed.communication import bus_rate, network_of, pcie_bandwidth, traffic
 from finefit.speed.steptime import step_time
 from finefit.speed.work import work
-from finefit.workload import DType, Sharding
+from finefit.workload import Cluster, DType, Sharding
+from finefit.workload.recipe import Parallel
 
 P = 6_738_415_616  # parameters of LLaMA-7B
 LORA_QV8 = 4_194_304
 
 
-def sent(recipe, ranks):
-    return traffic(work(LLAMA_7B, recipe), recipe, ranks)
+def sent(recipe, ranks, model=LLAMA_7B, recomputed=0.0, shards=0):
+    return traffic(work(model, recipe), model, recipe, ranks, recomputed, shards)
 
 
 def test_one_gpu_sends_nothing():
@@ -79,14 +80,14 @@ def test_unknown_sharding_is_refused():
         (A100, 8, 200),
         (H100, 8, 350),
         (A800, 8, 133.3),  # NVLink cut to two thirds
-        (RTX_4090, 4, 28.66),
+        (gpu("rtx-5090", "Blackwell", 209.5, 1792, "PCIe5", 126), 4, 28),
         (gpu("a100-pcie-80", "Ampere", 312, 1935, "NVLink bridge", 600), 4, 21),
         (gpu("a100-pcie-80", "Ampere", 312, 1935, "NVLink bridge", 600), 8, 12.5),
         (gpu("t4", "Turing", 65, 320, "PCIe3"), 2, 10.5),
     ],
 )
 def test_bus_bandwidth(card, count, gb_s):
-    assert bus_bandwidth(on(card, count)) / 1e9 == pytest.approx(gb_s, rel=0.01)
+    assert bus_rate(on(card, count)).value / 1e9 == pytest.approx(gb_s, rel=0.01)
 
 
 @pytest.mark.parametrize("link", ["none", "", "NVLink bridge", "PCIe", "Infinity Fabric"])
@@ -100,6 +101,50 @@ def test_eight_lanes_carry_half():
         gpu("rtx-4060-ti-16", "Ada", 44.1, 288, "PCIe4", 31.5),
     )
     assert pcie_bandwidth(narrow) == pytest.approx(pcie_bandwidth(wide) / 2, rel=1e-3)
+
+
+def test_tensor_ranks_all_reduce_four_times_a_layer():
+    """Megatron-LM, 1909.08053, section 3: two all-reduces of b·s·h forward and two backward; recomputation adds two."""
+    recipe = full(4096, 1, parallel=Parallel(tensor=4))
+    state = 4096 * 4096 * 2
+    assert sent(recipe, 2).activations == pytest.approx(32 * 4 * 2 * 3 / 4 * state)
+    assert sent(recipe, 2, recomputed=1.0).activations == pytest.approx(32 * 6 * 2 * 3 / 4 * state)
+
+
+def test_context_ranks_pass_keys_and_values_round():
+    """Ring attention: the other ranks' keys and values, once forward and twice backward."""
+    recipe = full(8192, 1, parallel=Parallel(context=2))
+    got = sent(recipe, 2, LLAMA_3_8B).per_micro_batch
+    assert got == pytest.approx(32 * 3 * 4096 * 2 * 1024 * 2)  # layers, passes, a rank's tokens, two of width 1024
+
+
+def test_pipeline_stages_pass_hidden_states():
+    recipe = full(4096, 1, parallel=Parallel(pipeline=2))
+    assert sent(recipe, 2).activations == pytest.approx(2 * 4096 * 4096 * 2)
+
+
+def test_hybrid_shards_gather_inside_a_machine_and_reduce_across():
+    """HSDP over 2 x 8: gathers among 8, gradients of an eighth all-reduced between 2."""
+    got = sent(sharded(full(), "fsdp", 16), 16, shards=8)
+    assert got.per_micro_batch == pytest.approx(7 / 8 * 3 * P * 2)
+    assert got.per_step == pytest.approx(2 * 1 / 2 * P * 2 / 8)
+
+
+@pytest.mark.parametrize(
+    ("card", "gbit"),
+    [(H100, 8 * 400), (A100, 8 * 200), (RTX_4090, 100)],  # NVIDIA DGX H100 and DGX A100 user guides
+)
+def test_networks_that_are_not_stated(card, gbit):
+    assert network_of(Cluster(card, 16, 2)) == (gbit * 1e9 / 8, False)
+    assert network_of(Cluster(card, 16, 2, 50e9)) == (50e9, True)
+
+
+@given(st.sampled_from([1e9, 5e9, 12.5e9, 50e9, 200e9]))
+def test_a_faster_network_is_never_slower(network):
+    recipe = sharded(full(4096), "zero3", 16)
+    slow = step_time(LLAMA_7B, recipe, Cluster(A100, 16, 2, network)).seconds
+    assert step_time(LLAMA_7B, recipe, Cluster(A100, 16, 2, 2 * network)).seconds <= slow
+    assert slow >= step_time(LLAMA_7B, recipe, Cluster(A100, 16, 1)).seconds
 
 
 def test_slow_links_show_in_the_step():

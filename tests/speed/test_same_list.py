@@ -27,7 +27,8 @@ def test_forward_flops_of_both_agree(name: str) -> None:
     for folded in (False, True):
         step, counted = build_step(model, FULL, folded=folded), work(model, FULL)
         dims = Dims(3, 384)
-        assert 3 * step.flops("linear", dims) == counted.linear_flops  # forward, and two products backward
+        products = counted.linear_flops + counted.expert_flops
+        assert 3 * step.flops("linear", dims) == products  # forward, and two products backward
         assert 3 * step.flops("head", dims) == counted.head_flops
         assert 3 * step.flops("attention", dims) == counted.attention_flops
 

@@ -25,9 +25,12 @@ from speed_cases import (
 )
 
 from finefit.errors import NotModelled
-from finefit.speed.constants import gpu_rates
-from finefit.speed.steptime import kernel_class, launch_class, step_time
-from finefit.workload import Cluster, DType, Optimizer, Sharding
+from finefit.speed.constants import constant, entry, gemm_rate, table
+from finefit.speed.roofline import SLOTS
+from finefit.speed.steptime import ask, step_time
+from finefit.speed.traits import traits
+from finefit.workload import Cluster, DType, Experts, Optimizer, Sharding
+from finefit.workload.recipe import Parallel
 
 QV = ("q_proj", "k_proj", "v_proj", "o_proj")
 MEASURED = [
@@ -53,21 +56,22 @@ def test_published_throughput_lies_in_the_interval(model, recipe, card, tokens_s
 def test_short_batches_wait_for_the_host():
     """litgpt LoRA on an A100: 142 ms a step of 130 tokens, of which the GPU works 20 ms."""
     time = step_time(LLAMA_7B, lora(130, targets=("q_proj", "v_proj")), on(A100))
-    assert time.seconds == pytest.approx(0.142, rel=0.15)
+    assert time.low <= 0.142 <= time.high
     assert time.launch > time.seconds / 2
 
 
 def test_dequantisation_rate():
-    """bitsandbytes NF4 on an A100 80 GB: about 65 ms a pass over 7B."""
+    """bitsandbytes NF4 on an A100 80 GB: 65 ms a pass over 7B, by another fit of other rows."""
     time = step_time(LLAMA_7B, qlora(4096), on(A100))
-    assert time.dequantisation / 2 == pytest.approx(0.065, rel=0.06)
+    assert time.dequantisation / 2 == pytest.approx(0.065, rel=0.25)
 
 
 def test_adamw_is_bound_by_memory_bandwidth():
-    """40 bytes a parameter: 0.14 s for 7B on an A100."""
-    assert step_time(LLAMA_7B, full(), on(A100)).optimizer == pytest.approx(0.14, rel=0.1)
+    """At least the 28 bytes a parameter that AdamW with fp32 states moves; ZeRO divides it."""
+    alone = step_time(LLAMA_7B, full(), on(A100)).optimizer
+    assert alone >= 6_738_415_616 * 28 / 2.039e12
     quarter = sharded(full(), "zero1", 4)
-    assert step_time(LLAMA_7B, quarter, on(A100, 4)).optimizer == pytest.approx(0.14 / 4, rel=0.1)
+    assert step_time(LLAMA_7B, quarter, on(A100, 4)).optimizer == pytest.approx(alone / 4)
 
 
 def test_sgd_moves_fewer_bytes_than_adamw():
@@ -76,10 +80,10 @@ def test_sgd_moves_fewer_bytes_than_adamw():
 
 
 def test_cpu_adam_takes_seconds_a_billion():
-    offloaded = full(sharding=Sharding("zero2", 1, offload_optimizer=True))
+    offloaded = full(16384, sharding=Sharding("zero2", 1, offload_optimizer=True))
     time = step_time(LLAMA_7B, offloaded, on(A100))
     assert time.optimizer == pytest.approx(6.74 * 2.5, rel=0.01)
-    assert time.spread == 0.35
+    assert time.interval.kind == "offload"
 
 
 def test_accumulation_repeats_everything_but_the_update():
@@ -98,7 +102,7 @@ def test_half_of_the_gradient_all_reduce_is_exposed():
 def test_small_tensors_stay_in_the_cache():
     """A hidden state of one token fits the L2 cache of 40 MB many times over, 16 MB of them do not."""
     one, many = step_time(LLAMA_7B, full(1), on(A100)), step_time(LLAMA_7B, full(2048), on(A100))
-    assert many.elementwise / (2048 * one.elementwise) == pytest.approx(3, rel=0.01)
+    assert many.elementwise / (2048 * one.elementwise) == pytest.approx(1 / constant("cached"), rel=0.01)
 
 
 def test_fused_loss_spares_memory_traffic():
@@ -112,57 +116,78 @@ def test_fused_loss_spares_memory_traffic():
     [
         (full(), "eager", "eager"),
         (full(fused_kernels=True), "fused", "eager"),
-        (lora(), "eager", "adapters"),
-        (qlora(fused_kernels=True), "fused", "adapters"),
+        (lora(), "eager", "eager"),
+        (qlora(fused_kernels=True), "fused", "eager"),
         (lora(compiled=True), "compiled", "compiled"),
         (sharded(full(), "fsdp", 2), "eager", "sharded"),
     ],
 )
 def test_classes(recipe, kernels, launch):
-    assert (kernel_class(recipe), launch_class(recipe)) == (kernels, launch)
+    got = traits(LLAMA_7B, recipe)
+    assert (got.kernels, got.host) == (kernels, launch)
 
 
 @pytest.mark.parametrize(
-    ("card", "recipe", "spread"),
+    ("card", "recipe", "kind"),
     [
-        (A100, full(16384), 0.12),
-        (A100, full(4096), 0.20),
-        (A100, full(4095), 0.35),
-        (RTX_6000_ADA, full(16384), 0.35),
-        (A100, replace(qlora(16384), quant=replace(qlora().quant, kind="int8")), 0.35),
+        (A100, full(16384), "steady"),
+        (A100, full(4096), "usual"),
+        (A100, full(4095), "short"),
+        (RTX_6000_ADA, full(16384), "new_card"),
+        (A100, replace(qlora(16384), quant=replace(qlora().quant, kind="int8")), "new_card"),
     ],
 )
-def test_interval(card, recipe, spread):
+def test_interval(card, recipe, kind):
     time = step_time(LLAMA_7B, recipe, on(card))
-    assert time.spread == spread
+    assert time.interval.kind == kind
     assert time.reasons
     assert time.low < time.seconds < time.high
+
+
+def test_intervals_are_measured():
+    """Nine tenths of the published runs of a kind lie inside, their sources left out; less is known of rarer kinds."""
+    kinds = table()["interval"]
+    assert all(0.9 <= kind["coverage"] <= 1 and kind["runs"] >= 30 for kind in kinds.values())
+    assert kinds["steady"]["value"] < kinds["usual"]["value"] < kinds["short"]["value"]
+
+
+def test_every_constant_has_a_source_and_a_fitted_one_its_rows():
+    core = ("gemm.a100", "elementwise.eager", "host.sharded", "overlap", "dequantisation.bitsandbytes")
+    for key in core:
+        found = entry(*key.split("."))
+        low, high = found["bounds"]
+        assert found["source"]
+        assert low <= found["value"] <= high
+        assert sum(found["rows"].values()) > 0
+    asked = ask(LLAMA_7B, full(), on(A100))
+    assert set(asked.rates) == set(SLOTS)
+    assert all(entry(*rate.key.split("."))["source"] for rate in asked.rates.values())
 
 
 @pytest.mark.parametrize(
     ("card", "share", "fitted"),
     [
-        (A100, 0.767, True),
-        (H100, 0.731, True),
-        (RTX_4090, 1.10, True),
-        (RTX_6000_ADA, 0.65, False),  # never the 0.38 of two rows limited by communication
-        (gpu("h20-96", "Hopper", 148, 4000), 0.85, False),
-        (gpu("h200-sxm", "Hopper", 989.4, 4800), 0.731, False),
-        (gpu("a10", "Ampere", 125, 600), 0.767, False),
-        (gpu("rtx-a6000", "Ampere", 154.8, 768), 1.05, False),
-        (gpu("l4", "Ada", 121, 300), 0.65, False),
-        (gpu("rtx-4070", "Ada", 58.3, 504), 1.10, False),
-        (gpu("t4", "Turing", 65, 320), 0.60, False),
-        (gpu("b200-sxm", "Blackwell", 2250, 8000), 0.42, False),
-        (gpu("b300-sxm", "Blackwell Ultra", 2250, 8000), 0.42, False),
-        (gpu("rtx-5080", "Blackwell", 112.6, 960), 1.0, False),
+        (A100, "a100", True),
+        (H100, "h100", True),
+        (RTX_4090, "rtx-4090", True),
+        (RTX_6000_ADA, "ada_professional", False),  # never the 0.38 of two rows limited by communication
+        (gpu("h20-96", "Hopper", 148, 4000), "hopper_cut", False),
+        (gpu("h200-sxm", "Hopper", 989.4, 4800), "h100", False),
+        (gpu("a10", "Ampere", 125, 600), "a100", False),
+        (gpu("rtx-a6000", "Ampere", 154.8, 768), "ampere_geforce", False),
+        (gpu("l4", "Ada", 121, 300), "ada_professional", False),
+        (gpu("rtx-4070", "Ada", 58.3, 504), "rtx-4090", False),
+        (gpu("t4", "Turing", 65, 320), "volta_turing", False),
+        (gpu("b200-sxm", "Blackwell", 2250, 8000), "b200", True),
+        (gpu("gb10", "Blackwell", 125, 273), "blackwell_geforce", False),
+        (gpu("rtx-5080", "Blackwell", 112.6, 960), "blackwell_geforce", False),
     ],
     ids=lambda value: getattr(value, "id", ""),
 )
 def test_a_card_without_measurements_takes_its_architectures_value(card, share, fitted):
-    rates = gpu_rates(card)
-    assert (rates.gemm, rates.fitted) == (share, fitted)
-    assert rates.source
+    rate, own = gemm_rate(card)
+    assert (rate.key, own) == (f"gemm.{share}", fitted)
+    assert entry(*rate.key.split("."))["source"]
 
 
 @pytest.mark.parametrize(
@@ -179,9 +204,70 @@ def test_what_nobody_measured_is_refused(card, recipe):
         step_time(LLAMA_7B, recipe, on(card))
 
 
-def test_several_machines_are_refused():
-    with pytest.raises(NotModelled):
-        step_time(LLAMA_7B, full(), Cluster(A100, 16, 2))
+def test_an_assumed_network_is_said():
+    recipe = sharded(full(16384), "zero3", 16)
+    assumed = step_time(LLAMA_7B, recipe, Cluster(A100, 16, 2))
+    stated = step_time(LLAMA_7B, recipe, Cluster(A100, 16, 2, 200e9))
+    assert any("network" in reason for reason in assumed.reasons)
+    assert not any("network" in reason for reason in stated.reasons)
+    assert assumed.seconds == stated.seconds  # 8 x 200 Gb/s beside NVLink 3
+    assert assumed.spread > stated.spread
+
+
+def test_a_pipeline_waits_for_its_stages():
+    """(stages - 1) / micro-batches of the work is idle (Narayanan 2021, 2104.04473, section 2.2)."""
+    time = step_time(LLAMA_7B, full(4096, grad_accum=8, parallel=Parallel(pipeline=4)), on(A100, 4))
+    busy = time.seconds - time.bubble - time.optimizer
+    assert time.bubble == pytest.approx(3 / 8 * busy)
+    chunks = replace(traits(LLAMA_7B, full(4096)), virtual_stages=2)
+    recipe = full(4096, grad_accum=8, parallel=Parallel(pipeline=4))
+    assert step_time(LLAMA_7B, recipe, on(A100, 4), chunks).bubble == pytest.approx(time.bubble / 2)
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]))
+def test_a_cut_model_shares_its_products(tensor, context):
+    """Tensor and context ranks divide the linear work; what they add is communication."""
+    whole = step_time(LLAMA_7B, full(8192), on(A100))
+    cut = step_time(LLAMA_7B, full(8192, parallel=Parallel(tensor, context=context, vocabulary=True)), on(A100, 32))
+    assert cut.linear == pytest.approx(whole.linear / tensor / context)
+    assert cut.attention == pytest.approx(whole.attention / tensor / context)
+    assert cut.tokens == pytest.approx(8192 / tensor / context)
+
+
+def test_megatron_on_eight_b200():
+    """SimuMax docs/b200: Llama-3.1 405B cut to 4 layers, TP 2, 32 micro-batches of 4,096 tokens on 8 B200: 6.604 s."""
+    model = replace(LLAMA_7B, hidden=16384, layers=4, heads=128, kv_heads=8, ffn=53248, vocab=128256)
+    recipe = sharded(full(4096, grad_accum=32, compiled=True, parallel=Parallel(2, vocabulary=True)), "zero1", 4)
+    card = gpu("b200-sxm", "Blackwell", 2250, 8000, "NVLink5", 1800)
+    time = step_time(model, recipe, on(card, 8))
+    assert time.low <= 6.604 <= time.high
+    assert time.tokens == 32 * 4096 / 2
+
+
+def test_a_mixture_computes_what_its_tokens_visit():
+    """Two of eight experts: the products of two MLPs, at an expert's efficiency."""
+    mixture = replace(LLAMA_7B, family="mixtral", experts=Experts(8, 2, 11008))
+    dense = replace(LLAMA_7B, ffn=22016)
+    few, all_of_it = ask(mixture, full(), on(A100)).load, ask(dense, full(), on(A100)).load
+    router = 3 * 2 * 1024 * 32 * 8 * 4096 / 312e12
+    assert few.matmul + few.experts == pytest.approx(all_of_it.matmul + router)
+    assert step_time(mixture, full(), on(A100)).interval.kind == "experts"
+
+
+def test_eight_bit_products_are_faster():
+    habits = replace(traits(LLAMA_7B, full(16384, compiled=True)), precision="fp8")
+    fast = step_time(LLAMA_7B, full(16384, compiled=True), on(H100), habits)
+    slow = step_time(LLAMA_7B, full(16384, compiled=True), on(H100))
+    assert slow.linear / 2 < fast.linear < slow.linear  # twice the rate, not for the head
+    assert fast.interval.kind == "low_precision"
+
+
+def test_wrapping_each_adapter_costs_a_gather_each():
+    """fms-acceleration on 2 A100: QLoRA of Mistral 7B, 738 tokens: 1.56 s wrapped by FSDP, 0.69 s with FOAK."""
+    recipe = sharded(qlora(369, 2), "fsdp", 2)
+    wrapped = step_time(MISTRAL_7B, recipe, on(A100, 2))
+    bare = step_time(MISTRAL_7B, recipe, on(A100, 2), replace(traits(MISTRAL_7B, recipe), wrapped_adapters=0))
+    assert wrapped.seconds > 2 * bare.seconds
 
 
 def test_fp16_where_bf16_is_missing():

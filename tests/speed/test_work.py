@@ -9,7 +9,7 @@ from speed_cases import ALL_LINEAR, GPT2, LLAMA_7B, LLAMA_32_3B, full, lora, qlo
 
 from finefit.errors import InputError
 from finefit.speed.work import work
-from finefit.workload import Lora
+from finefit.workload import Lora, Trained
 
 # matrices of LLaMA-7B: 32·(4·4096² + 3·4096·11008), head 4096·32000 (meta-llama/llama params.json)
 LAYERS, HEAD = 6_476_005_376, 131_072_000
@@ -117,3 +117,26 @@ def test_flops_of_adapters_lie_between_two_thirds_and_all_of_full(s, b):
     adapters = work(LLAMA_7B, replace(lora(s, b), lora=Lora(8, 16, targets=ALL_LINEAR))).flops
     whole = work(LLAMA_7B, full(s, b)).flops
     assert 2 / 3 * whole <= adapters < whole
+
+
+def test_frozen_layers_below_have_no_backward():
+    """Backward stops at the lowest trained layer: last 8 of 32 layers, forward 1, inputs 8/32, weights 8/32."""
+    last = Trained(tuple(range(24, 32)), outside=("norm", "lm_head"))
+    whole, part = work(LLAMA_7B, full(512)), work(LLAMA_7B, full(512, trained=last))
+    assert part.linear_flops == pytest.approx(whole.linear_flops / 3 * (1 + 8 / 32 + 8 / 32))
+    assert part.head_flops == whole.head_flops
+    assert part.attention_flops == pytest.approx(whole.attention_flops / 3.5 * (1 + 2.5 * 8 / 32))
+    assert part.trained < whole.trained / 3
+
+
+def test_a_trained_embedding_is_reached_through_all_layers():
+    part = work(LLAMA_7B, full(512, trained=Trained((31,), outside=("embed_tokens",))))
+    assert part.linear_flops == pytest.approx(work(LLAMA_7B, full(512)).linear_flops / 3 * (1 + 1 + 1 / 32))
+    assert part.head_flops == 2 * 2 * 512 * 4096 * 32000
+
+
+def test_selected_modules_alone_have_weight_gradients():
+    """The MLP of every layer: 3·H·F of 4·H² + 3·H·F weights."""
+    part = work(LLAMA_7B, full(512, trained=Trained(modules=("mlp",))))
+    share = 3 * 11008 / (4 * 4096 + 3 * 11008)
+    assert part.linear_flops == pytest.approx(work(LLAMA_7B, full(512)).linear_flops / 3 * (2 + share))

@@ -79,6 +79,7 @@ def parser() -> ArgumentParser:
     plan.add_argument(
         "--set", action="append", dest="changes", metavar="KEY=VALUE", help="a key of the config with another value"
     )
+    plan.add_argument("--explain", action="store_true", help="where the time of a step goes, and what that rests on")
     plan.add_argument("--format", dest="config_format", metavar="TOOL", help="whose config it is, if it is not told")
     options.add(plan, options.RUN, "the run")
     options.add(plan, options.RECIPE, "the recipe, for a model without a config")
@@ -154,6 +155,7 @@ def _plan(stated: Namespace) -> int:
         overrides=options.overrides(stated.changes),
         config_format=stated.config_format,
         as_of=stated.as_of,
+        explain=stated.explain,
         **run,
         **recipe,
     )

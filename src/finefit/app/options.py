@@ -53,6 +53,10 @@ RUN: dict[str, tuple[str, dict[str, Any]]] = {
     "budget": ("--budget", {"help": "200USD or 1500CNY"}),
     "deadline": ("--deadline", {"help": "24h, 90min, 3d"}),
     "currency": ("--currency", {"help": "USD or CNY; that of the budget if left out"}),
+    "network": (
+        "--network",
+        {"type": float, "metavar": "GBIT", "help": "Gb/s of a machine's network cards together, for several machines"},
+    ),
 }
 
 

@@ -15,6 +15,7 @@ from finefit.planner.answer import Fits
 from finefit.planner.comparisons import ClusterLine, ManagedLine, cluster_lines, managed_lines, per_million, run_tokens
 from finefit.planner.fit import fit
 from finefit.planner.message import Message, message
+from finefit.planner.pauses import pauses_of
 from finefit.planner.project import Job, Project, project, refuse_spot
 from finefit.planner.term_lines import OWNED, POWER, TermLine, headline, owned, term_lines
 from finefit.resolve.resolved import Resolved
@@ -100,7 +101,7 @@ def cost_answer(
     model, recipe = load.model, load.recipe
     run, unknown = None, None
     try:
-        run = run_time(model, recipe, cluster, resolved.lengths)
+        run = run_time(model, recipe, cluster, resolved.lengths, pauses_of(resolved, model, recipe))
     except NotModelled as why:
         unknown = message("{why}", why=why.what)
     job = Job(model, recipe, cluster, run, settings, asked.currency, asked.on)

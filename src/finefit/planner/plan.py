@@ -24,6 +24,7 @@ from finefit.cost import Bill, Limit
 from finefit.memory.peak import Peak
 from finefit.planner.answer import Fits, Margin
 from finefit.planner.message import Message
+from finefit.planner.step_parts import StepPart
 from finefit.speed import Run
 from finefit.units import Money
 from finefit.workload import Cluster, Gpu, Lengths, Model, Recipe, Source
@@ -189,7 +190,8 @@ class Plan:
         cards: cards that hold it, smallest first; only without stated GPUs.
         prices: low, median and high of the offers, by kind and currency: {"on-demand": {"USD": ...}}.
         offers: cheapest first for the work, one line each.
-        run: time, None where it is unknown; ``run_unknown`` then says why.
+        run: time, None where it is unknown; ``run_unknown`` then says why; step_explained: where a step's time
+            goes, where that is asked for.
         bill, bill_per_1000: of the whole run (total None where the number of samples is unknown), and of
             1,000 samples (GPU-hours alone).
         price: the GPU-hour that the bill is based on; None without offers.
@@ -220,6 +222,7 @@ class Plan:
     offers: tuple[OfferLine, ...] = ()
     run: Run | None = None
     run_unknown: Message | None = None
+    step_explained: tuple[StepPart, ...] = ()
     bill: Bill | None = None
     bill_per_1000: Money | None = None
     budget: Limit | None = None

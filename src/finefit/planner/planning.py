@@ -18,9 +18,11 @@ from finefit.planner.market import KEPT, Market, cost_of, market, offer_lines, r
 from finefit.planner.message import Message, message
 from finefit.planner.mixtures import mixture_assumptions, mixture_warnings
 from finefit.planner.parts import parts_at
+from finefit.planner.pauses import pauses_of
 from finefit.planner.plan import OfferLine, Plan, Remedy, Steps, Verdict
 from finefit.planner.project import refuse_spot
 from finefit.planner.remedies import Situation, remedies
+from finefit.planner.step_parts import step_parts
 from finefit.planner.verdict import fewer_cards, judge_cluster, too_large
 from finefit.resolve.resolved import Resolved
 from finefit.speed import Run, run_time
@@ -40,6 +42,7 @@ class Wishes:
     Attributes:
         kinds: kinds of offers, the headline first; currency: of the bill.
         as_of: the day the answer is for: prices age against it.
+        explain: with the parts of a step and what they rest on.
     """
 
     as_of: dt.date
@@ -47,6 +50,7 @@ class Wishes:
     currency: str = "USD"
     budget: Money | None = None
     deadline_seconds: float | None = None
+    explain: bool = False
 
 
 def make_plan(resolved: Resolved, cluster: Cluster | None, wishes: Wishes) -> Plan:
@@ -82,7 +86,7 @@ def make_plan(resolved: Resolved, cluster: Cluster | None, wishes: Wishes) -> Pl
         assumptions=(*resolved.assumptions, *mixture_assumptions(model, recipe)),
         warnings=(*resolved.warnings, *mixture_warnings(model, recipe)),
     )
-    return _without_gpus(plan, wishes) if cluster is None else _on_gpus(plan, cluster, wishes)
+    return _without_gpus(plan, wishes) if cluster is None else _on_gpus(plan, cluster, wishes, resolved)
 
 
 def steps_of(model: Model, recipe: Recipe, peak: Peak, cluster: Cluster | None) -> Steps:
@@ -139,11 +143,11 @@ def _cheapest(lines: list[OfferLine], wishes: Wishes) -> tuple[OfferLine, ...]:
     return tuple(sorted(lines, key=cost)[:_LISTED])
 
 
-def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes) -> Plan:
+def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes, resolved: Resolved) -> Plan:
     model, recipe = plan.model, plan.recipe
     stated = measured_fit(plan.peak, plan.context, cluster.gpu.memory)
     judged = judge_cluster(model, recipe, cluster, stated)
-    run, unknown = _run(model, recipe, cluster, plan)
+    run, unknown = _run(model, recipe, cluster, resolved)
     found = market(cluster.gpu, cluster.count, wishes.kinds, wishes.currency, wishes.as_of)
     bill = None
     if run is not None:
@@ -164,6 +168,7 @@ def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes) -> Plan:
         offers=offer_lines(cluster.gpu, found.offers, cluster.count, run, wishes.currency, wishes.as_of),
         run=run,
         run_unknown=unknown,
+        step_explained=step_parts(model, recipe, cluster, run) if run is not None and wishes.explain else (),
         bill=bill,
         bill_per_1000=cost_of(run.hours_per_1000_samples if run else None, cluster.count, found.price),
         budget=_budget(bill, wishes, cluster, found.price),
@@ -173,9 +178,9 @@ def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes) -> Plan:
     )
 
 
-def _run(model: Model, recipe: Recipe, cluster: Cluster, plan: Plan) -> tuple[Run | None, Message | None]:
+def _run(model: Model, recipe: Recipe, cluster: Cluster, resolved: Resolved) -> tuple[Run | None, Message | None]:
     try:
-        return run_time(model, recipe, cluster, plan.lengths), None
+        return run_time(model, recipe, cluster, resolved.lengths, pauses_of(resolved, model, recipe)), None
     except NotModelled as unknown:
         return None, message("{why}", why=unknown.what)
 

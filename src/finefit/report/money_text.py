@@ -80,7 +80,41 @@ def time(plan: Plan, page: Page, t: Translator) -> None:
     where = sorted(((seconds, part) for part, seconds in run.step.parts.items() if seconds), reverse=True)[:4]
     shares = [f"{text.name(text.TIMES, part, t)} {text.percent(each / run.step_seconds)}" for each, part in where]
     page.line(t("Where it goes: {shares}.", shares=t(", ").join(shares)), indent=2)
+    interval = run.step.interval
+    page.line(
+        t(
+            "The ends held for {coverage} of {count} published runs of this kind whose source was left out of the fit.",
+            coverage=text.percent(interval.coverage),
+            count=interval.runs,
+        ),
+        indent=2,
+    )
+    if run.evaluation_seconds or run.checkpoint_seconds:
+        page.line(
+            t(
+                "In the hours: evaluations {evaluation}, checkpoints {checkpoints}.",
+                evaluation=text.duration(run.evaluation_seconds / 3600, t),
+                checkpoints=text.duration(run.checkpoint_seconds / 3600, t),
+            ),
+            indent=2,
+        )
     page.bullets(t.sentence(each) for each in (*run.step.reasons, *run.notes))
+    if plan.step_explained:
+        _explained(plan, page, t)
+
+
+def _explained(plan: Plan, page: Page, t: Translator) -> None:
+    """A line for each part of a step: seconds, share, work, and the constants it meets."""
+    page.heading(t("Where the time of a step goes"))
+    for part in plan.step_explained:
+        name = text.name(text.TIMES, part.name, t)
+        seconds = t("{seconds} s", seconds=text.figures(part.seconds))
+        page.line(f"{name}: {seconds}, {text.percent(part.share)}", indent=2)
+        page.line(t.message(part.does), indent=4)
+        for key, value, runs in part.constants:
+            fixed = t("{runs} measured runs", runs=runs) if runs else t("held")
+            page.line(f"{key} = {value:.3g} ({fixed})", indent=4)
+    page.line(t("The constants and the measured runs behind them: docs/throughput.md."), indent=2)
 
 
 def bound(figure: str, run: Run | None, t: Translator) -> str:
@@ -90,9 +124,10 @@ def bound(figure: str, run: Run | None, t: Translator) -> str:
 
 def _seconds(run: Run, t: Translator) -> str:
     return t(
-        "{seconds} s ± {spread} (90 % interval), {rate} tokens a second",
+        "{seconds} s ({low} to {high}), {rate} tokens a second",
         seconds=text.figures(run.step_seconds),
-        spread=text.percent(run.step.spread),
+        low=text.figures(run.step.low),
+        high=text.figures(run.step.high),
         rate=text.count(run.tokens_per_second),
     )
 

@@ -85,6 +85,7 @@ TIMES = {
     "weight_reads": N_("reading weights"),
     "dequantisation": N_("dequantisation"),
     "launch": N_("kernel launches"),
+    "bubble": N_("waiting for other pipeline stages"),
     "communication": N_("communication"),
     "optimizer": N_("optimizer step"),
 }

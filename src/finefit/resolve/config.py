@@ -14,7 +14,7 @@ from finefit.resolve.images import of_llamafactory, pictured
 from finefit.resolve.notes import Notes
 from finefit.resolve.recipe import recipe_of
 from finefit.resolve.resolved import Resolved
-from finefit.resolve.saving import saving_of
+from finefit.resolve.saving import evaluation_of, saving_of
 from finefit.resolve.settings import Settings
 from finefit.resolve.stored_quant import restored
 from finefit.resolve.unmodelled import refuse_unmodelled
@@ -72,6 +72,7 @@ def resolve_config(
         assumptions=tuple(notes.assumptions),
         warnings=tuple(notes.warnings),
         saving=saving_of(settings),
+        evaluation=evaluation_of(settings, lengths.samples),
     )
     return pictured(resolved, lambda: of_llamafactory(settings))
 

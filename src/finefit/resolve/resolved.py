@@ -12,7 +12,7 @@ from finefit.workload.cluster import Cluster
 from finefit.workload.lengths import Lengths
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
-from finefit.workload.saving import Saving
+from finefit.workload.saving import Evaluation, Saving
 from finefit.workload.sourced import Source
 from finefit.workload.workload import Workload
 
@@ -29,7 +29,7 @@ class Resolved:
         origin: the config's path, or "flags".
         sources: by dotted name: recipe fields ("lora.rank"), "model", "lengths.samples".
         assumptions, warnings: sentences to show.
-        saving: checkpoints it writes; None where nothing is said of them.
+        saving, evaluation: checkpoints it writes, evaluations it stops for; None where nothing is said of them.
         missing: "method", "seq": with either, a caller shows a small table instead of one answer.
     """
 
@@ -43,6 +43,7 @@ class Resolved:
     warnings: tuple[str, ...] = ()
     missing: frozenset[str] = frozenset()
     saving: Saving | None = None
+    evaluation: Evaluation | None = None
 
     def workload(self, cluster: Cluster | None = None) -> Workload:
         """The workload, spread over the cluster where one is stated.

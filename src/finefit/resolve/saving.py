@@ -1,9 +1,9 @@
-"""Checkpoints a config asks for."""
+"""Checkpoints and evaluations a config asks for."""
 
 from __future__ import annotations
 
 from finefit.resolve.settings import Settings
-from finefit.workload.saving import Saving
+from finefit.workload.saving import Evaluation, Saving
 
 
 def saving_of(settings: Settings) -> Saving | None:
@@ -23,3 +23,26 @@ def saving_of(settings: Settings) -> Saving | None:
         decided_by=settings.source(key),
         key=key,
     )
+
+
+def evaluation_of(settings: Settings, samples: int | None) -> Evaluation | None:
+    """Evaluations as the Trainer has them; None where the run never evaluates.
+
+    ``eval_steps`` is ``logging_steps`` where it is left out (transformers 5.6.0 training_args.py ``__post_init__``).
+    The samples are what ``val_size`` takes off the data: a share below 1, else a number.
+
+    Args:
+        samples: left for training.
+    """
+    strategy = settings.raw("eval_strategy")
+    named = strategy if strategy in ("steps", "epoch") else "no"
+    if named == "no" and not settings.flag("do_eval"):
+        return None
+    every = settings.number("eval_steps") or settings.number("logging_steps") or 500.0
+    size = settings.number("val_size") or 0.0
+    taken: int | None = None
+    if size > 1:
+        taken = int(size)
+    elif 0 < size < 1 and samples is not None:
+        taken = round(samples * size / (1 - size))
+    return Evaluation(str(named), every, taken)

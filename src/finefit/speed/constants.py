@@ -1,7 +1,7 @@
-"""Fitted constants of the time model, and which of them a GPU and a recipe use.
+"""Constants of the time model, and which of them a GPU uses.
 
-Every value stands in ``speed_constants.json`` beside the rows that fixed it. A GPU without a fitted
-value takes that of its architecture and says so, which widens the interval.
+Every value stands in ``speed_constants.json`` with its source and, where it is fitted, the measured runs that fixed it.
+A GPU without a fitted value takes that of its architecture and says so, which widens the interval.
 """
 
 from __future__ import annotations
@@ -19,22 +19,16 @@ _WORKSTATION = ("rtx-", "gtx-", "titan-", "quadro-", "gb10")  # catalogue ids of
 
 
 @dataclass(frozen=True, slots=True)
-class GpuRates:
-    """What one GPU reaches of its peak.
+class Rate:
+    """One constant by its path in the file ("gemm.a100"), times a known factor."""
 
-    Attributes:
-        gemm: share of the dense 16-bit peak that matrix products reach (above 1: it boosts beyond its specification).
-        attention: share of that peak for causal flash attention, whose FLOPs count half the square.
-        l2: bytes of L2 cache.
-        fitted: measurements of this very card fixed ``gemm``; otherwise it is its architecture's.
-        source: the rows behind ``gemm``.
-    """
+    key: str
+    scale: float = 1.0
 
-    gemm: float
-    attention: float
-    l2: int
-    fitted: bool
-    source: str
+    @property
+    def value(self) -> float:
+        """Its number."""
+        return constant(*self.key.split(".")) * self.scale
 
 
 @cache
@@ -46,7 +40,16 @@ def table() -> dict[str, Any]:
 
 
 def constant(*path: str) -> float:
-    """One value by its path: ``constant("launch_seconds", "eager")``.
+    """One value by its path: ``constant("host", "eager")``.
+
+    Raises:
+        DataError: the file has no such value.
+    """
+    return float(entry(*path)["value"])
+
+
+def entry(*path: str) -> dict[str, Any]:
+    """One constant with its source.
 
     Raises:
         DataError: the file has no such value.
@@ -56,23 +59,48 @@ def constant(*path: str) -> float:
         node = node.get(key) if isinstance(node, dict) else None
     if not isinstance(node, dict) or "value" not in node:
         raise DataError(f"no constant {'.'.join(path)}", where="speed_constants.json")
-    return float(node["value"])
+    return node
 
 
-def listed(gpu_id: str, *path: str) -> dict[str, Any] | None:
-    """The entry of a per-card list that names a GPU."""
-    node: Any = table()
-    for key in path:
-        node = node[key]
-    return next((entry for entry in node if gpu_id in entry["gpus"]), None)
+def of_card(group: str, gpu_id: str) -> Rate | None:
+    """The constant of a group that names the card; None where only its class has one."""
+    for name, found in table()[group].items():
+        if gpu_id in found.get("gpus", ()):
+            return Rate(f"{group}.{name}")
+    return None
 
 
-def architecture_class(gpu: Gpu) -> str:
-    """The class whose constants stand in for a card without its own.
+def architecture(gpu: Gpu) -> str:
+    """ "volta_turing", "ampere", "ada", "hopper" or "blackwell".
 
     Raises:
         NotModelled: no training speed of that architecture has been measured.
     """
+    return _class(gpu).partition("_")[0] if _class(gpu) != "volta_turing" else "volta_turing"
+
+
+def gemm_rate(gpu: Gpu) -> tuple[Rate, bool]:
+    """Share of the peak that matrix products reach, and whether 16-bit runs on this very card fixed it.
+
+    Raises:
+        NotModelled: no training speed of that architecture has been measured.
+    """
+    own = of_card("gemm", gpu.id)
+    if own is not None:
+        return own, "only" not in entry(*own.key.split("."))
+    kind = _class(gpu)
+    return Rate(f"gemm.{table()['gemm_class'].get(kind, kind)}"), False
+
+
+def cache_bytes(gpu: Gpu) -> int:
+    """L2 cache of the card's class, bytes."""
+    caches = table()["l2_bytes"]
+    return int((caches.get(_class(gpu)) or caches[architecture(gpu)])["value"])
+
+
+@cache
+def _class(gpu: Gpu) -> str:
+    """The class whose constants stand in for a card without its own."""
     arch = gpu.arch.split()[0].lower() if gpu.arch else ""
     workstation = gpu.id.startswith(_WORKSTATION)
     if arch in ("volta", "turing"):
@@ -88,25 +116,4 @@ def architecture_class(gpu: Gpu) -> str:
         f"no training speed of {gpu.name} ({gpu.arch}) is known",
         where="GPU",
         fix="memory is estimated all the same; for time choose an NVIDIA card from Volta on",
-    )
-
-
-@cache
-def gpu_rates(gpu: Gpu) -> GpuRates:
-    """Efficiencies of a GPU: its own where fitted, else its architecture's.
-
-    Raises:
-        NotModelled: no training speed of that architecture has been measured.
-    """
-    kind = architecture_class(gpu)
-    arch = kind if kind == "volta_turing" else kind.partition("_")[0]
-    own = listed(gpu.id, "gemm_efficiency", "fitted")
-    entry = own or table()["gemm_efficiency"]["class"][kind]
-    caches = table()["l2_bytes"]
-    return GpuRates(
-        gemm=float(entry["value"]),
-        attention=constant("attention_efficiency", arch),
-        l2=int((caches.get(kind) or caches[arch])["value"]),
-        fitted=own is not None,
-        source=entry["rows"],
     )

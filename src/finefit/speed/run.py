@@ -8,6 +8,8 @@ Time follows padded tokens, so the length of a batch's rows matters more than th
   expected longest of b is at most c·(1 - (1 - m/c)^b): the maximum is convex in each length, so the
   two-valued distribution on {0, c} is the worst. That bound is used and named an upper bound;
 - unknown lengths: every row at the cut-off, an upper bound.
+
+A run stops to evaluate, which is a forward pass of the same rows, and to write checkpoints.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from finefit.workload.cluster import Cluster
 from finefit.workload.lengths import Lengths
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
+from finefit.workload.saving import Evaluation, Saving
 
 SECONDS_PER_HOUR = 3600
 
@@ -39,6 +42,8 @@ class Run:
         rows_per_step: rows of all GPUs in one optimizer step.
         epoch_steps, steps: optimizer steps of an epoch and of the run.
         notes: what the figures leave out.
+        evaluation_seconds, checkpoint_seconds: of the whole run, within ``hours``; 0 where it does neither or where
+            ``notes`` say that they are unknown.
     """
 
     step: StepTime
@@ -50,6 +55,8 @@ class Run:
     epoch_steps: int | None
     steps: int | None
     notes: tuple[str, ...]
+    evaluation_seconds: float = 0.0
+    checkpoint_seconds: float = 0.0
 
     @property
     def step_seconds(self) -> float:
@@ -79,18 +86,30 @@ class Run:
     @property
     def hours(self) -> float | None:
         """Hours of the run; None while its number of steps is unknown."""
-        return None if self.steps is None else self.steps * self.step.seconds / SECONDS_PER_HOUR
+        if self.steps is None:
+            return None
+        beside = self.evaluation_seconds + self.checkpoint_seconds
+        return (self.steps * self.step.seconds + beside) / SECONDS_PER_HOUR
 
     @property
     def hours_interval(self) -> tuple[float, float] | None:
         """Lower and upper end of the 90 % interval of ``hours``."""
         if self.hours is None:
             return None
-        return self.hours * (1 - self.step.spread), self.hours * (1 + self.step.spread)
+        return self.hours / (1 + self.step.spread), self.hours * (1 + self.step.spread)
 
 
-def run_time(model: Model, recipe: Recipe, cluster: Cluster, lengths: Lengths) -> Run:
-    """Length of the run on a cluster, all its GPUs data-parallel.
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """What a run stops for: evaluations, and checkpoints of ``checkpoint_seconds`` each; None: neither is known."""
+
+    evaluation: Evaluation | None = None
+    saving: Saving | None = None
+    checkpoint_seconds: float = 0.0
+
+
+def run_time(model: Model, recipe: Recipe, cluster: Cluster, lengths: Lengths, pauses: Pauses | None = None) -> Run:
+    """Length of the run on a cluster; the GPUs that do not cut a copy of the model are data-parallel.
 
     ``max_steps`` decides the number of steps where it is set (transformers 5.24.0
     ``TrainingArguments.max_steps`` overrides ``num_train_epochs``); otherwise it is
@@ -109,7 +128,8 @@ def run_time(model: Model, recipe: Recipe, cluster: Cluster, lengths: Lengths) -
     if recipe.packing and mean is not None:
         rows_per_sample = min(mean, recipe.seq_len) / recipe.seq_len
     samples, notes = _samples(recipe, lengths)
-    rows_per_step = recipe.micro_batch * recipe.grad_accum * cluster.count
+    copies = max(1, cluster.count // recipe.parallel.gpus)
+    rows_per_step = recipe.micro_batch * recipe.grad_accum * copies
     rows = _rows(recipe, lengths, samples, rows_per_sample)
     epoch_steps = None if rows is None else math.ceil(rows / rows_per_step)
     steps = None
@@ -119,9 +139,27 @@ def run_time(model: Model, recipe: Recipe, cluster: Cluster, lengths: Lengths) -
         steps = math.ceil(rows * recipe.epochs / rows_per_step)
     if steps is None:
         notes.append("size of the data or number of epochs unknown: no total")
-    if recipe.eval_batch is not None:
-        notes.append("evaluation is not in the hours")
-    return Run(step, row_tokens, rule, upper, rows_per_sample, rows_per_step, epoch_steps, steps, tuple(notes))
+    evaluating, writing = 0.0, 0.0
+    pauses = pauses or Pauses()
+    if steps is not None and pauses.saving is not None:
+        writing = pauses.saving.times(steps, epoch_steps) * pauses.checkpoint_seconds
+    if steps is not None and pauses.evaluation is not None and pauses.evaluation.samples is not None:
+        rows_each = math.ceil(pauses.evaluation.samples * rows_per_sample / copies)
+        evaluating = pauses.evaluation.times(steps, epoch_steps) * rows_each * _forward_seconds(recipe, step)
+    elif recipe.eval_batch is not None:
+        notes.append("evaluation is not in the hours: the number of its samples is unknown")
+    figures = (rows_per_sample, rows_per_step, epoch_steps, steps)
+    return Run(step, row_tokens, rule, upper, *figures, tuple(notes), evaluating, writing)
+
+
+def _forward_seconds(recipe: Recipe, step: StepTime) -> float:
+    """Seconds a row takes in evaluation: one of the passes of the layers that a training step makes.
+
+    Forward, the gradients of inputs and of weights, and forward once more where layers are recomputed.
+    """
+    passes = (2 if recipe.lora else 3) + (1 if recipe.checkpointing == "full" else 0)
+    busy = step.seconds - step.optimizer - step.bubble
+    return busy / passes / (recipe.micro_batch * recipe.grad_accum)
 
 
 def _mean(lengths: Lengths) -> float | None:

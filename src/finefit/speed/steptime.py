@@ -1,9 +1,4 @@
-"""Where the seconds of one optimizer step go: an additive roofline over the step's work.
-
-    T_gpu  = linear + head + attention + elementwise + loss + weight reads + dequantisation
-    T_c    = (T_gpu⁴ + T_launch⁴)^¼                                  the host may not keep up
-    T_mb   = max(T_c, t_comm) + overlap·min(T_c, t_comm)             part of the traffic hides
-    T_step = accumulation · T_mb + exposed all-reduce + optimizer
+"""Where the seconds of one optimizer step go: the roofline of ``roofline.py`` over the step's work.
 
 Constants and the rows that fix them are in ``speed_constants.json``.
 """
@@ -11,10 +6,14 @@ Constants and the rows that fix them are in ``speed_constants.json``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from finefit.errors import NotModelled
-from finefit.speed.communication import bus_bandwidth, pcie_bandwidth, traffic
-from finefit.speed.constants import GpuRates, constant, gpu_rates
+from finefit.speed.communication import bus_rate, network_of, pcie_bandwidth, traffic
+from finefit.speed.constants import Rate, architecture, cache_bytes, gemm_rate, table
+from finefit.speed.interval import Interval, interval_of
+from finefit.speed.roofline import PARTS, Load, parts
+from finefit.speed.traits import Traits, traits
 from finefit.speed.work import StepWork, work
 from finefit.workload.cluster import Cluster, Gpu
 from finefit.workload.dtypes import DType
@@ -22,8 +21,6 @@ from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
 
 _GENERATING = frozenset({"grpo", "rloo", "ppo"})
-STEADY_TOKENS = 16_384  # tokens a micro-batch from which the narrow interval holds (377 rows)
-SHORT_TOKENS = 4096  # below it the host and small messages decide: within 20 % of measured in 6 of 10 rows only
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +33,11 @@ class StepTime:
         linear: matrix products of layers and head; attention: score and value products.
         elementwise: norms, activations, rotary, residuals, unfused softmax; loss: cross-entropy.
         weight_reads, dequantisation: memory traffic of the weights.
+        bubble: a pipeline stage waits for the others.
         optimizer: the update itself, on the GPU or the host.
-        tokens: padded tokens of the step on one GPU.
-        ranks: data-parallel GPUs.
-        spread: half width of the 90 % interval, relative to ``seconds``.
-        reasons: why the interval is as wide as it is.
+        tokens: padded tokens of the step, divided over the GPUs.
+        ranks: GPUs.
+        interval: the 90 % interval and what it rests on.
     """
 
     linear: float
@@ -51,16 +48,26 @@ class StepTime:
     dequantisation: float
     launch: float
     communication: float
+    bubble: float
     optimizer: float
-    tokens: int
+    tokens: float
     ranks: int
-    spread: float
-    reasons: tuple[str, ...]
+    interval: Interval
+
+    @property
+    def spread(self) -> float:
+        """The 90 % interval reaches from ``seconds``/(1 + spread) to ``seconds``·(1 + spread)."""
+        return self.interval.spread
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the interval is as wide as it is."""
+        return self.interval.reasons
 
     @property
     def parts(self) -> dict[str, float]:
         """Seconds by part, in the order of the model."""
-        return {name: float(getattr(self, name)) for name in _PARTS}
+        return {name: float(getattr(self, name)) for name in PARTS}
 
     @property
     def seconds(self) -> float:
@@ -70,7 +77,7 @@ class StepTime:
     @property
     def low(self) -> float:
         """Lower end of the 90 % interval, seconds."""
-        return self.seconds * (1 - self.spread)
+        return self.seconds / (1 + self.spread)
 
     @property
     def high(self) -> float:
@@ -78,98 +85,111 @@ class StepTime:
         return self.seconds * (1 + self.spread)
 
 
-_PARTS = (
-    "linear",
-    "attention",
-    "elementwise",
-    "loss",
-    "weight_reads",
-    "dequantisation",
-    "launch",
-    "communication",
-    "optimizer",
-)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A step ready for the roofline: its load, and the constant of each slot."""
+
+    load: Load
+    rates: dict[str, Rate]
+    work: StepWork
+    traits: Traits
 
 
-def step_time(model: Model, recipe: Recipe, cluster: Cluster) -> StepTime:
+def step_time(model: Model, recipe: Recipe, cluster: Cluster, habits: Traits | None = None) -> StepTime:
     """Seconds of one optimizer step of ``grad_accum`` micro-batches at ``recipe.seq_len`` tokens a row.
 
-    All GPUs of the cluster are data-parallel ranks; several without sharding run as DDP.
+    The GPUs that do not cut a copy of the model are data-parallel ranks; several without sharding run as DDP.
+    ``habits`` are those of the stack; None: what the recipe implies.
 
     Raises:
-        InputError: a batch or length below 1.
-        NotModelled: several machines, an architecture or a precision without measured speed.
+        InputError: a batch or length below 1, or a degree of parallelism that does not divide the model.
+        NotModelled: an architecture or a precision without measured speed.
     """
-    _refuse(recipe)
-    load = work(model, recipe)
-    ranks = cluster.count
-    rates, peak = gpu_rates(cluster.gpu), _peak(cluster.gpu, recipe)
-    bandwidth = cluster.gpu.bandwidth
-    kernels = kernel_class(recipe)
-
-    linear = (load.linear_flops + load.head_flops) / (peak * rates.gemm)
-    attention = load.attention_flops / (peak * rates.attention)
-    elementwise = (
-        load.elementwise_bytes * constant("elementwise_factor", kernels) * _cache_share(load, model, rates)
-        + load.softmax_bytes
-    ) / bandwidth
-    loss_kernel = kernels if recipe.loss == "full" or kernels == "compiled" else "fused"
-    loss = load.loss_bytes * constant("loss_factor", loss_kernel) / bandwidth
-    weight_reads = load.weight_bytes / (bandwidth * constant("weight_read_share"))
-    dequantisation = load.dequantised * _dequant_bytes(recipe) / bandwidth
-    on_gpu = linear + attention + elementwise + loss + weight_reads + dequantisation
-
-    recompute = 0.2 if recipe.checkpointing == "full" else 0.0
-    host = model.layers * constant("launch_seconds", launch_class(recipe)) * (0.8 + recompute)
-    compute = (on_gpu**4 + host**4) ** 0.25
-
-    sent = traffic(load, recipe, ranks)
-    bus = bus_bandwidth(cluster) if ranks > 1 else 0.0
-    moved = sent.per_micro_batch / bus if bus else 0.0
-    if sent.from_host:
-        moved += sent.from_host / pcie_bandwidth(cluster.gpu)
-    micro = max(compute, moved) + constant("overlap") * min(compute, moved)
-    per_step = constant("allreduce_exposed") * sent.per_step / bus if bus else 0.0
-
-    times = recipe.grad_accum
-    spread, reasons = _interval(load, model, recipe, cluster.gpu, rates)
+    asked = ask(model, recipe, cluster, habits)
+    seconds = parts(asked.load, SimpleNamespace(**{slot: rate.value for slot, rate in asked.rates.items()}))
+    copies = cluster.count / recipe.parallel.gpus
+    stated = network_of(cluster)[1]
     return StepTime(
-        linear=times * linear,
-        attention=times * attention,
-        elementwise=times * elementwise,
-        loss=times * loss,
-        weight_reads=times * weight_reads,
-        dequantisation=times * dequantisation,
-        launch=times * (compute - on_gpu),
-        communication=times * (micro - compute) + per_step,
-        optimizer=_optimizer(load, recipe, ranks, bandwidth),
-        tokens=times * load.tokens,
-        ranks=ranks,
-        spread=spread,
-        reasons=reasons,
+        **{name: float(seconds[name]) for name in PARTS},
+        tokens=recipe.grad_accum * recipe.rows * recipe.seq_len * copies / cluster.count,
+        ranks=cluster.count,
+        interval=interval_of(asked.work.tokens, model, recipe, cluster, asked.traits, stated),
     )
 
 
-def _refuse(recipe: Recipe) -> None:
-    """What has a memory and no time yet."""
-    if recipe.parallel.gpus > 1 or recipe.parallel.expert > 1:
-        raise NotModelled("the time of tensor, pipeline, context and expert parallel runs is not modelled yet")
+def ask(model: Model, recipe: Recipe, cluster: Cluster, habits: Traits | None = None) -> Asked:
+    """The load of a step and the constants it meets; raises as ``step_time``."""
     if recipe.task in _GENERATING:
         raise NotModelled("the time that reinforcement learning spends on generating text is not modelled yet")
-
-
-def kernel_class(recipe: Recipe) -> str:
-    """ "compiled", "fused" (Liger, Unsloth) or "eager": how often elementwise kernels touch memory."""
-    return "compiled" if recipe.compiled else "fused" if recipe.fused_kernels else "eager"
-
-
-def launch_class(recipe: Recipe) -> str:
-    """Which host cost a layer has: what the framework does in Python between kernels."""
-    if recipe.compiled:
-        return "compiled"
-    if recipe.sharding.kind in ("zero3", "fsdp"):
-        return "sharded"
-    return "adapters" if recipe.lora else "eager"
+    habits = habits or traits(model, recipe)
+    load, gpu, parallel = work(model, recipe, habits.recomputed), cluster.gpu, recipe.parallel
+    peak, bandwidth = _peak(gpu, recipe), cluster.gpu.bandwidth
+    ranks = max(1, cluster.count // (parallel.tensor * parallel.pipeline))
+    shards = habits.shard_ranks or ranks
+    sent = traffic(load, model, recipe, ranks, habits.recomputed, min(shards, ranks))
+    per_node = cluster.count // cluster.nodes
+    updated, on_host, direct = _update(load, recipe, ranks, bandwidth)
+    low = habits.precision != "16bit"
+    asked = Load(
+        matmul=(load.head_flops + (0 if low else load.linear_flops)) / peak,
+        low_matmul=(load.linear_flops if low else 0.0) / peak,
+        experts=(0.0 if low else load.expert_flops) / peak,
+        low_experts=(load.expert_flops if low else 0.0) / peak,
+        attention=load.attention_flops / peak,
+        elementwise=load.elementwise_bytes / bandwidth,
+        adapter_traffic=load.adapter_bytes / bandwidth,
+        cache_ratio=2 * load.tokens * model.hidden / cache_bytes(gpu),
+        softmax=load.softmax_bytes / bandwidth,
+        loss=load.loss_bytes / bandwidth,
+        weight_reads=load.weight_bytes / bandwidth,
+        dequantised=load.dequantised / bandwidth,
+        routed=4 * load.visits * model.hidden * 2 * (3 + habits.recomputed) / bandwidth,
+        formed=habits.formed / bandwidth,
+        host_layers=load.layers * (0.8 + 0.2 * habits.recomputed),
+        adapters=load.layers * (0.8 + 0.2 * habits.recomputed) * habits.adapters,
+        units=load.layers * habits.wrapped_adapters,
+        gathered=sent.per_micro_batch if cluster.count > 1 else 0.0,
+        reduced=sent.per_step if cluster.count > 1 else 0.0,
+        activations=sent.activations,
+        exchanged=sent.experts,
+        from_host=sent.from_host / pcie_bandwidth(gpu),
+        gather_crosses=float(cluster.nodes > 1 and shards * parallel.tensor > per_node),
+        reduce_crosses=float(cluster.nodes > 1),
+        exchange_crosses=float(parallel.tensor * parallel.expert > per_node),
+        network=network_of(cluster)[0] if cluster.nodes > 1 else 1.0,
+        times=float(recipe.grad_accum),
+        bubble=(parallel.pipeline - 1) / (recipe.grad_accum * habits.virtual_stages),
+        updated=updated,
+        on_host=on_host,
+        update_seconds=direct,
+    )
+    rates = {
+        "gemm": gemm_rate(gpu)[0],
+        "low_precision": Rate(f"low_precision.{habits.precision}"),
+        "experts": Rate(f"experts.{habits.experts}"),
+        "attention": Rate(_attention(habits.attention, gpu)),
+        "elementwise": Rate(f"elementwise.{habits.kernels}"),
+        "adapter_traffic": Rate("adapter_traffic"),
+        "cached": Rate("cached"),
+        "cache_fill": Rate("cache_fill"),
+        "loss": Rate(f"loss.{habits.loss}"),
+        "weight_reads": Rate("weight_reads"),
+        "dequantisation": Rate(f"dequantisation.{_quant(recipe)}"),
+        "routing": Rate("routing"),
+        "host": Rate(f"host.{habits.host}"),
+        "forming": Rate("forming"),
+        "adapter": Rate("adapter"),
+        "unit": Rate("unit"),
+        "bus": bus_rate(cluster),
+        "network": Rate("network"),
+        "overlap": Rate("overlap"),
+        "exposed": Rate("exposed"),
+        "tensor_exposed": Rate("tensor_exposed"),
+        "expert_exposed": Rate("expert_exposed"),
+        "optimizer": Rate("optimizer"),
+        "cpu_adam": Rate("cpu_adam"),
+    }
+    return Asked(asked, rates, load, habits)
 
 
 def _peak(gpu: Gpu, recipe: Recipe) -> float:
@@ -187,53 +207,31 @@ def _peak(gpu: Gpu, recipe: Recipe) -> float:
     return peak
 
 
-def _cache_share(load: StepWork, model: Model, rates: GpuRates) -> float:
-    """Share of the elementwise traffic that reaches device memory: small tensors stay in L2.
-
-    A third always does; the rest grows with a hidden-state tensor (T·H, 16 bits) until it fills a
-    quarter of the cache. The form was fitted on litgpt and Qwen README rows of 130-512 tokens.
-    """
-    return 1 / 3 + 2 / 3 * min(1.0, 2 * load.tokens * model.hidden / (rates.l2 / 4))
+def _attention(kind: str, gpu: Gpu) -> str:
+    arch = architecture(gpu)
+    own = f"{kind}_{arch}"
+    return f"attention.{own}" if own in table()["attention"] else f"attention.{arch}"
 
 
-def _dequant_bytes(recipe: Recipe) -> float:
-    return constant("dequant_bytes", "gptq" if recipe.quant and recipe.quant.kind == "gptq" else "bitsandbytes")
+def _quant(recipe: Recipe) -> str:
+    return "gptq" if recipe.quant and recipe.quant.kind == "gptq" else "bitsandbytes"
 
 
-def _optimizer(load: StepWork, recipe: Recipe, ranks: int, bandwidth: float) -> float:
-    """Seconds of the update. Sharded states divide it among the ranks; on the host nothing does.
+def _update(load: StepWork, recipe: Recipe, ranks: int, bandwidth: float) -> tuple[float, float, float]:
+    """Elements the GPU's optimizer updates over its bandwidth, those the CPU's does, and seconds of plain SGD.
 
-    8-bit Adam is given AdamW's time: it moves less and computes more (torchtune: 5 % slower in all). So are the
-    others that pass once over the elements of their states.
+    Sharded states divide it among the ranks; on the host nothing does. 8-bit Adam is given AdamW's time: it moves
+    less and computes more (torchtune: 5 % slower in all). So are the others that pass once over the elements of their
+    states.
     """
     if recipe.sharding.offload_optimizer:
-        return load.trained * constant("cpu_adam_seconds")
-    shards = ranks if recipe.sharding.kind in ("zero1", "zero2", "zero3", "fsdp") else 1
+        return 0.0, float(load.trained), 0.0
+    shards = ranks if recipe.sharding.kind in ("zero1", "zero2", "zero3", "fsdp", "megatron") else 1
     kind = recipe.optimizer.kind
     if recipe.optimizer.name != "adamw" and (kind.each or kind.widened or kind.host or kind.low_rank):
         raise NotModelled(f"the time of optimizer {recipe.optimizer.name!r} is not modelled", where="optimizer")
     if recipe.optimizer.name == "sgd":
         # weight and gradient read, weight written; momentum read and written
         moved = (5 if recipe.optimizer.momentum else 3) * recipe.weight_dtype.bytes
-        return load.trained * moved / shards / bandwidth
-    return load.trained * constant("optimizer_bytes") / shards / bandwidth
-
-
-def _interval(load: StepWork, model: Model, recipe: Recipe, gpu: Gpu, rates: GpuRates) -> tuple[float, tuple[str, ...]]:
-    """Half width of the 90 % interval and why."""
-    wide = []
-    if not rates.fitted:
-        wide.append(f"no measured run on {gpu.name} behind it: {rates.source}")
-    if load.tokens < SHORT_TOKENS:
-        wide.append(f"{load.tokens} tokens a micro-batch: host speed and small messages decide")
-    if recipe.quant and recipe.quant.kind == "int8":
-        wide.append("int8 weights: constant of 4-bit weights, no measured rows")
-    if model.experts is not None:
-        wide.append("a mixture of experts: its kernels have no measured rows")
-    if recipe.sharding.offload_optimizer or recipe.sharding.offload_params:
-        wide.append("offload to host memory depends on the host")
-    if wide:
-        return constant("interval", "wide"), tuple(wide)
-    if load.tokens >= STEADY_TOKENS:
-        return constant("interval", "steady"), (f"{load.tokens} tokens a micro-batch on a measured GPU",)
-    return constant("interval", "usual"), (f"{load.tokens} tokens a micro-batch on a measured GPU",)
+        return 0.0, 0.0, load.trained * moved / shards / bandwidth
+    return load.trained / shards / bandwidth, 0.0, 0.0

@@ -34,8 +34,13 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """``count`` equal GPUs on ``nodes`` machines (count is the total)."""
+    """``count`` equal GPUs on ``nodes`` machines (count is the total).
+
+    Attributes:
+        network: bytes a second that the network cards of one machine carry together; None: not stated.
+    """
 
     gpu: Gpu
     count: int = 1
     nodes: int = 1
+    network: float | None = None
