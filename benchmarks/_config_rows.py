@@ -173,6 +173,61 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 40,
         "intermediate_size": 6400,
     },
+    "gpt-oss-20b": {
+        "model_type": "gpt_oss",
+        "hidden_size": 2880,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "intermediate_size": 2880,
+        "num_local_experts": 32,
+    },
+    "minimax-m2": {
+        "model_type": "minimax_m2",
+        "hidden_size": 3072,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 48,
+        "num_key_value_heads": 8,
+        "intermediate_size": 1536,
+        "num_local_experts": 64,  # of 256
+        "rotary_dim": 64,
+    },
+    "hunyuan-a13b": {
+        "model_type": "hunyuan_v1_moe",
+        "hidden_size": 4096,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 3072,
+        "num_experts": 16,  # of 64
+        "moe_topk": 8,
+    },
+    "hy3": {
+        "model_type": "hy_v3",
+        "hidden_size": 4096,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "intermediate_size": 13312,
+        "num_experts": 32,  # of 192
+    },
+    "solar-open-100b": {
+        "model_type": "solar_open",
+        "hidden_size": 4096,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "n_routed_experts": 32,  # of 128
+    },
+    "mellum2-12b": {
+        "model_type": "mellum",
+        "hidden_size": 2304,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "intermediate_size": 7168,
+    },
     "mpt-7b": {
         "model_type": "mpt",
         "d_model": 4096,

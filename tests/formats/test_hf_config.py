@@ -284,7 +284,7 @@ def test_architecture_stands_in_for_an_unknown_model_type() -> None:
 @pytest.mark.parametrize(
     ("config", "what"),
     [
-        ({"model_type": "gpt_oss"}, "mixture of experts"),
+        ({"model_type": "mistral_large4"}, "mixture of experts"),
         ({**LLAMA, "num_experts": 8}, "mixture of experts"),
         ({**LLAMA, "model_type": "longcat_flash", "kv_lora_rank": 512}, "latent attention"),
         ({**LLAMA, "vision_config": {"hidden_size": 1024}}, "vision-language"),

@@ -13,8 +13,8 @@ from typing import Any
 from finefit.errors import InputError, NotModelled
 from finefit.formats.hf_encoder import encoder_of, is_encoder
 from finefit.formats.hf_experts import experts
-from finefit.formats.hf_particulars import particulars
 from finefit.formats.hf_families import SAME_AS, TRAITS, Flag, Traits
+from finefit.formats.hf_particulars import particulars
 from finefit.formats.hf_refusals import reason
 from finefit.formats.hf_vision import has_tower, text_config, tower_from_config
 from finefit.workload.dtypes import DType
@@ -257,6 +257,8 @@ def _attention_pattern(keys: _Keys, traits: Traits, layers: int) -> tuple[int | 
         first = keys.get("max_window_layers")
         first = 28 if not isinstance(first, int) else first
         kinds = tuple("sliding" if i >= first else "full" for i in range(layers))
+    elif traits.sliding == "named":
+        kinds = ("full",) * layers
     elif traits.sliding == "odd":
         kinds = tuple("sliding" if i % 2 else "full" for i in range(layers))
     else:

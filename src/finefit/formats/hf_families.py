@@ -237,6 +237,22 @@ TRAITS: dict[str, Traits] = {
         max_position=131072,
     ),
     "deepseek": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION),
+    "minimax_m2": Traits(kv_heads=8, head_dim=128, qk_norm="full", max_position=196608),
+    "hunyuan_v1_moe": Traits(qk_norm="head", qkv_bias=_ATTENTION, o_bias=_ATTENTION),
+    "hy_v3": Traits(kv_heads=8, head_dim=128, qk_norm="head", qkv_bias=_ATTENTION, o_bias=_ATTENTION),
+    "solar_open": Traits(kv_heads=8, head_dim=128, qkv_bias=_ATTENTION, o_bias=_ATTENTION, max_position=131072),
+    "mellum": Traits(
+        kv_heads=4, head_dim=128, qk_norm="head", qkv_bias=_ATTENTION, o_bias=_ATTENTION, sliding="named", window=1024
+    ),
+    "gpt_oss": Traits(
+        kv_heads=8,
+        head_dim=64,
+        qkv_bias=("attention_bias", True),
+        o_bias=("attention_bias", True),
+        sliding="alternate",
+        window=128,
+        max_position=131072,
+    ),
     "deepseek_v2": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION, mlp_bias=("mlp_bias", False)),
     "deepseek_v3": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION, max_position=4096),
     "glm4_moe_lite": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION, max_position=202752),

@@ -22,8 +22,7 @@ _MLA = "a dense decoder with multi-head latent attention"
 _NAS = "a decoder whose layers differ in width, some without attention"
 
 _TYPES: dict[str, str] = {
-    "a mixture of experts with learned attention sinks": "gpt_oss",
-    _MOE: "dbrx hunyuan_v1_moe minimax_m2 solar_open mellum mistral_large4 mimo_v2_flash step3p7",
+    _MOE: "dbrx mistral_large4 mimo_v2_flash step3p7",
     _MLA_MOE: "deepseek_v32 deepseek_v4 deepseek_ref longcat_flash "
     "glm_moe_dsa mistral4",
     _HYBRID: "olmo_hybrid recurrent_gemma qwen3_5_text granitemoehybrid nemotron_h",

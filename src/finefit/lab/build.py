@@ -70,6 +70,7 @@ def load_model(model: Model, recipe: Recipe, device: str = "cuda", config: Mappi
         ) from error
     if model.tower is not None:
         freeze(module, recipe)
+    _cast_as_loading_does(module, dtype)
     if recipe.quant is not None:
         from finefit.lab.quant import quantise
 
@@ -85,6 +86,17 @@ def _auto_class(model: Model) -> Any:
     if model.head != "lm":
         return auto_class(model)
     return AutoModelForCausalLM if model.tower is None else AutoModelForImageTextToText
+
+
+def _cast_as_loading_does(module: Any, dtype: torch.dtype) -> None:
+    """Parameters that a constructor makes in fp32 are loaded in the model's dtype, unless its class keeps them.
+
+    transformers 5.24.0 modeling_utils.py ``_keep_in_fp32_modules_strict``.
+    """
+    kept = tuple(getattr(module, "_keep_in_fp32_modules_strict", None) or ())
+    for name, parameter in module.named_parameters():
+        if parameter.dtype == torch.float32 != dtype and not any(part in name for part in kept):
+            parameter.data = parameter.data.to(dtype)
 
 
 def prepare_model(module: Any, recipe: Recipe) -> Any:

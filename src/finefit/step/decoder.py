@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from finefit.step import alibi, falcon, latent, norms
+from finefit.step import alibi, falcon, latent, norms, routers
 from finefit.step import attention as kernels
 from finefit.step.experts import MIXTURES, Mixture
 from finefit.step.linear import Linears
@@ -47,9 +47,9 @@ MODELLED = frozenset(
 ) | MIXTURES  # fmt: skip
 
 # No _supports_sdpa in their modelling code: transformers gives them eager attention by itself.
-EAGER_ONLY = frozenset({"bloom", "mpt", "gpt_neo"})
+EAGER_ONLY = frozenset({"bloom", "mpt", "gpt_neo", "gpt_oss"})
 # Their layers return the attention weights, whether asked for or not.
-RETURNS_WEIGHTS = EAGER_ONLY | {"falcon"}
+RETURNS_WEIGHTS = frozenset({"bloom", "mpt", "gpt_neo", "falcon"})
 
 
 class Decoder:
@@ -139,7 +139,7 @@ class Decoder:
                 query, key, value = lin(x, names.q), lin(x, names.k), lin(x, names.v)
             if model.family == "opt":
                 query = net.scale(query)
-            late = model.family == "hunyuan_v1_dense"  # norms after the rotation
+            late = model.family.startswith("hunyuan_v1")  # norms after the rotation
             if model.qk_norm and not late:
                 query, key = self._qk_norms(query, key)
             if at.cos is not None and at.sin is not None and model.position == "rope":
@@ -200,6 +200,8 @@ class Decoder:
             return falcon.sdpa(net, query, key, value, mask)
         if net.model.family == "falcon" and implementation == "eager":
             return falcon.eager(net, query, key, value, mask)
+        if net.model.family == "gpt_oss" and implementation == "eager":
+            return routers.sink_attention(net, query, key, value, mask, f"{net.tape.path}.sinks")
         if implementation == "eager" and net.model.position == "alibi":
             return alibi.eager(net, query, key, value, mask)
         if implementation == "eager" and net.model.family == "gpt_neo":

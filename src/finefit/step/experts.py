@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from finefit.step import routers
 from finefit.step.linear import Linears
 from finefit.step.net import Net, promote
 from finefit.step.ops import Flops
@@ -22,10 +23,22 @@ from finefit.workload.model import Experts
 # families written here
 MIXTURES = frozenset(
     {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "phimoe", "glm4_moe", "dots1", "ernie4_5_moe"}
-) | frozenset({"deepseek_v2", "deepseek_v3", "glm4_moe_lite"})
+) | frozenset(
+    {
+        "deepseek_v2",
+        "deepseek_v3",
+        "glm4_moe_lite",
+        "minimax_m2",
+        "hunyuan_v1_moe",
+        "hy_v3",
+        "solar_open",
+        "mellum",
+        "gpt_oss",
+    }
+)
 
 # Families that add the shared experts to the routed ones, which come first
-_SHARED_AFTER = frozenset({"glm4_moe", "dots1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"})
+_SHARED_AFTER = frozenset({"glm4_moe", "dots1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "solar_open"})
 
 
 class Mixture:
@@ -48,8 +61,23 @@ class Mixture:
             if family in _SHARED_AFTER:
                 router = self._wide_router if family == "deepseek_v2" else self._sigmoid_router
                 return self.net.add(self._routed(x, router), self._mlp(x, self.names.shared))
-            routers = {"granitemoe": self._granite_router, "phimoe": self._sparsemixer}
-            return self._routed(x, routers.get(family, self._router))
+            if family == "hunyuan_v1_moe":
+                shared = self._mlp(x, self.names.shared)
+                return self.net.add(self._routed(x, self._router), shared)
+            if family == "hy_v3":
+                return self._wide_sum(x)
+            own = {"granitemoe": self._granite_router, "phimoe": self._sparsemixer}
+            if family in ("minimax_m2", "gpt_oss"):
+                choose = routers.minimax if family == "minimax_m2" else routers.gpt_oss
+                return self._routed(x, lambda tokens: choose(self.net, self.experts, tokens))
+            return self._routed(x, own.get(family, self._router))
+
+    def _wide_sum(self, x: Ref) -> Ref:
+        """``HYV3MoE``: routed and shared experts are added in fp32."""
+        net = self.net
+        routed = self._routed(x, lambda tokens: routers.hunyuan3(net, self.experts, tokens))
+        wide = net.cast(routed, DType.FP32)
+        return net.cast(net.add(wide, net.cast(self._mlp(x, self.names.shared), DType.FP32)), x.dtype)
 
     def _routed(self, x: Ref, router: Callable[[Ref], tuple[Ref, Ref, Ref]]) -> Ref:
         """Router and experts; the block holds the router's logits until it returns."""
@@ -79,7 +107,10 @@ class Mixture:
     def _router(self, x: Ref) -> tuple[Ref, Ref, Ref]:
         """``MixtralTopKRouter`` and its kin: softmax over all experts in fp32, then the k largest."""
         net, tape, experts = self.net, self.net.tape, self.experts
-        logits = net.dense(x, f"{tape.path}.weight", experts.count)
+        if net.model.family == "hunyuan_v1_moe":
+            logits = self.linears(x, "wg")
+        else:
+            logits = net.dense(x, f"{tape.path}.weight", experts.count)
         wide = net.cast(logits, DType.FP32)
         probs = tape.op("softmax", [wide], experts.count, DType.FP32, save_out=True)
         del wide
@@ -210,12 +241,19 @@ class Mixture:
         histc_input = tape.leaf(k, DType.INT32, symbols, "to")
         tokens_per_expert = tape.leaf(self.experts.count, DType.INT32, (), "histc")
         offsets = tape.leaf(self.experts.count, DType.INT32, (), "cumsum")
+        biased = net.model.family == "gpt_oss"
         out = self._product(selected, self.names.gate_up, 2 * width, offsets)
-        gate, up = tape.split(out, [k * width, k * width], "chunk")
-        del out
-        out = net.mul(self.activation(gate), up)
-        del gate, up
+        if biased:
+            out = routers.add_expert_bias(net, out, f"{tape.path}.gate_up_proj_bias")
+            out = routers.clamped_swiglu(net, out)
+        else:
+            gate, up = tape.split(out, [k * width, k * width], "chunk")
+            del out
+            out = net.mul(self.activation(gate), up)
+            del gate, up
         out = self._product(out, self.names.down, hidden, offsets)
+        if biased:
+            out = routers.add_expert_bias(net, out, f"{tape.path}.down_proj_bias")
         weighted = self._weigh(out, sample_weights)
         inverse = tape.leaf(k, DType.INT64, symbols, "empty_like")
         tape.leaf(k, DType.INT64, symbols, "arange")

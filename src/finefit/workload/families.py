@@ -174,6 +174,14 @@ LAYOUTS: dict[str, Layout] = {
     "dots1": _LLAMA,
     "ernie4_5_moe": _LLAMA,
     "deepseek": replace(_LLAMA, per_expert=True),
+    "minimax_m2": _LLAMA,
+    "hunyuan_v1_moe": replace(
+        _LLAMA, q_norm="query_layernorm", k_norm="key_layernorm", router="gate", shared="shared_mlp"
+    ),
+    "hy_v3": _LLAMA,
+    "solar_open": _LLAMA,
+    "mellum": _LLAMA,
+    "gpt_oss": replace(_LLAMA, router="router"),
     "deepseek_v2": _LLAMA,
     "deepseek_v3": _LLAMA,
     "glm4_moe_lite": _LLAMA,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from finefit.errors import InputError
 from finefit.workload import encoder
 from finefit.workload.families import Layout, layout
-from finefit.workload.model import Latent, Model
+from finefit.workload.model import Experts, Latent, Model
 from finefit.workload.parameter import Parameter as Parameter
 
 
@@ -178,6 +178,8 @@ def _attention(model: Model, names: Layout) -> list[Parameter]:
         out += _linear(model, names, f"{at}.{names.k}", model.hidden, kv, bias=bias)
         out += _linear(model, names, f"{at}.{names.v}", model.hidden, kv, bias=bias)
     out += _linear(model, names, f"{at}.{names.out}", q, model.hidden, bias=model.o_bias)
+    if model.family == "gpt_oss":
+        out.append(Parameter(f"{at}.sinks", (model.heads,), "sink"))
     if model.qk_norm:
         for name, heads in ((names.q_norm, model.heads), (names.k_norm, model.kv_heads)):
             shape = {
@@ -207,12 +209,29 @@ def _mlp(model: Model, names: Layout, path: str | None = None, width: int = 0) -
     return out
 
 
+def _gpt_oss_experts(model: Model, names: Layout, experts: Experts) -> list[Parameter]:
+    """modeling_gpt_oss.py: matrices stored (in, out), a bias for each, one for the router."""
+    at, count, hidden, width = names.moe, experts.count, model.hidden, experts.width
+    return [
+        Parameter(f"{at}.{names.router}.weight", (count, hidden), "router"),
+        Parameter(f"{at}.{names.router}.bias", (count,), "bias"),
+        Parameter(f"{at}.experts.gate_up_proj", (count, hidden, 2 * width), "experts"),
+        Parameter(f"{at}.experts.gate_up_proj_bias", (count, 2 * width), "experts"),
+        Parameter(f"{at}.experts.down_proj", (count, width, hidden), "experts"),
+        Parameter(f"{at}.experts.down_proj_bias", (count, hidden), "experts"),
+    ]
+
+
 def _mixture(model: Model, names: Layout) -> list[Parameter]:
     experts, at, hidden = model.experts, names.moe, model.hidden
     assert experts is not None
     # PhiMoE's router is an nn.Linear by inheritance (modeling_phimoe.py), but of a class of its own, which
     # bitsandbytes does not replace; the others hold a bare parameter.
     out = [Parameter(f"{at}.{names.router}.weight", (experts.count, hidden), "router")]
+    if model.family == "hunyuan_v1_moe":  # modeling_hunyuan_v1_moe.py HunYuanMoEV1Gate: a linear module
+        out = [Parameter(f"{at}.{names.router}.wg.weight", (experts.count, hidden), "linear")]
+    if model.family == "gpt_oss":
+        return _gpt_oss_experts(model, names, experts)
     if model.family == "ernie4_5_moe":  # a parameter that is never trained: it balances the load
         bias = f"{at}.{names.router}.moe_statics.e_score_correction_bias"
         out.append(Parameter(bias, (1, experts.count), "router_bias"))
