@@ -441,8 +441,8 @@ def rows(quick: bool) -> list[Row]:
             out += variants(model)
             out += lengths(model)
         if model.name == "llama-8b":
-            out += optimizers(model)
-            out += parts(model)
-        if model.name in ("llama-8b", "qwen2.5-0.5b") and (not quick or model.name == "llama-8b"):
+            others = [*optimizers(model), *parts(model), *adapters(model)]
+            out += [row for row in others if not quick or not row.name.endswith(("/fp32", "/amp", "/dropout/re"))]
+        if model.name == "qwen2.5-0.5b" and not quick:
             out += adapters(model)
     return out

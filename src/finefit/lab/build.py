@@ -150,6 +150,11 @@ def lora_config(recipe: Recipe) -> Any:
     return peft.LoraConfig(r=lora.rank, use_dora=lora.kind == "dora", exclude_modules=untouched(recipe), **shared)
 
 
+def of_adapter(name: str) -> bool:
+    """Whether a parameter of this name is PEFT's (tuners/*/layer.py adapter_layer_names)."""
+    return any(part in name for part in ("lora_", "vera_lambda", "oft_", "ia3_", "ranknum"))
+
+
 def _adapt(module: Any, recipe: Recipe) -> Any:
     from peft import get_peft_model
 
@@ -160,7 +165,7 @@ def _adapt(module: Any, recipe: Recipe) -> Any:
         config.task_type = None
     adapted: Any = get_peft_model(module, config, autocast_adapter_dtype=lora.dtype == DType.FP32)
     for name, parameter in adapted.named_parameters():
-        if "lora_" in name and parameter.dtype != DTYPES[lora.dtype]:
+        if of_adapter(name) and parameter.dtype != DTYPES[lora.dtype]:
             parameter.data = parameter.data.to(DTYPES[lora.dtype])
         if lora.kind == "lora_fa" and "lora_A" in name:  # optimizers/lorafa.py create_lorafa_optimizer
             parameter.requires_grad_(False)

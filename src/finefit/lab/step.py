@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from finefit.lab.build import DTYPES
+from finefit.lab.build import DTYPES, of_adapter
 from finefit.lab.optimizers import state_tensors
 from finefit.lab.tracker import Label, canonical
 from finefit.lab.versions import TRANSFORMERS as VERSION
@@ -25,7 +25,7 @@ def tensors_of(module: Any) -> Iterator[tuple[torch.Tensor, Label]]:
     """Parameters, with the constants of quantised ones, and buffers: category and module of each."""
     for name, parameter in module.named_parameters():
         owner = canonical(name).rpartition(".")[0]
-        yield parameter, ("adapters" if "lora_" in name else "weights", owner)
+        yield parameter, ("adapters" if of_adapter(name) else "weights", owner)
         if hasattr(parameter, "quant_state") or hasattr(parameter, "SCB"):
             from finefit.lab.quant import quantisation_tensors
 
