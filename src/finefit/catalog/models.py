@@ -260,6 +260,8 @@ def _put(config: dict[str, Any], key: str, text: str) -> None:
 def _value(text: str) -> int | float | bool | str:
     if text in ("true", "false"):
         return text == "true"
+    if text == "null":
+        return None
     for kind in (int, float):
         try:
             return kind(text)

@@ -84,10 +84,17 @@ def _latent(keys: Keys, model: Model) -> Model:
     return replace(model, kv_heads=model.heads, head_dim=latent.nope + latent.rope, latent=latent)
 
 
+def _minimax(keys: Keys, model: Model) -> Model:
+    """MiniMax-M2 rotates the first ``rotary_dim`` elements of a head."""
+    turned = keys.size("rotary_dim", default=model.head_dim)
+    return replace(model, rotary_fraction=min(turned, model.head_dim) / model.head_dim)
+
+
 _READERS: dict[str, Callable[[Keys, Model], Model]] = {
     "falcon": _falcon,
     "cohere2": _unrotated_full,
     "exaone4": _unrotated_full,
     "smollm3": _listed_unrotated,
+    "minimax_m2": _minimax,
     **dict.fromkeys(_LATENT, _latent),
 }

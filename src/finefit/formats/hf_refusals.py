@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from finefit.formats.hf_experts import MIXTURES
-from finefit.formats.hf_families import TRAITS
+from finefit.formats.hf_families import SAME_AS, TRAITS
 
 _MOE = "a mixture of experts of another form than those modelled"
 _MLA_MOE = "a mixture of experts with multi-head latent attention"
@@ -65,7 +65,7 @@ def reason(config: Mapping[str, Any]) -> str | None:
     for key, what in _OTHER_MODALITY.items():
         if config.get(key):
             return what
-    if model_type not in MIXTURES and any(_many(config.get(key)) for key in _EXPERT_KEYS):
+    if SAME_AS.get(model_type, model_type) not in MIXTURES and any(_many(config.get(key)) for key in _EXPERT_KEYS):
         return _MLA_MOE if config.get("kv_lora_rank") else _MOE
     if config.get("kv_lora_rank") and model_type not in TRAITS:
         return _MLA
