@@ -67,7 +67,7 @@ def reason(config: Mapping[str, Any]) -> str | None:
             return what
     if SAME_AS.get(model_type, model_type) not in MIXTURES and any(_many(config.get(key)) for key in _EXPERT_KEYS):
         return _MLA_MOE if config.get("kv_lora_rank") else _MOE
-    if config.get("kv_lora_rank") and model_type not in TRAITS:
+    if config.get("kv_lora_rank") and SAME_AS.get(model_type, model_type) not in TRAITS:
         return _MLA
     if config.get("block_configs"):
         return _NAS

@@ -111,6 +111,8 @@ def routed_numel(model: Model, visited: int | None = None) -> int:
         return 0
     sparse = sum(count for first, count in layer_kinds(model) if model.sparse(first))
     each = 3 * model.hidden * model.experts.width
+    if model.family == "gpt_oss":  # its experts have biases
+        each += 2 * model.experts.width + model.hidden
     return sparse * each * (model.experts.count if visited is None else min(visited, model.experts.count))
 
 
