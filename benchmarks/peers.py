@@ -32,7 +32,7 @@ def llamafactory_table(question: Question, metric: str) -> float | None:
     elif recipe.quant is None:
         factor = LORA
     else:
-        factor = QLORA_8 if recipe.quant.kind == "int8" else QLORA_4
+        factor = QLORA_8 if recipe.quant.kind == "int8" or recipe.quant.bits == 8 else QLORA_4
     ranks = recipe.sharding.ranks if recipe.sharding.kind in ("zero3", "fsdp") else 1
     return factor * parameter_count(question.model) / 1e9 * GB / ranks
 
@@ -73,11 +73,13 @@ def ftuneai(question: Question, metric: str) -> float | None:
         target = LoRATarget.ATTENTION_ALL if len(targets) <= 4 else LoRATarget.ALL_LINEAR
     quantization = Quantization.NONE
     if recipe.quant is not None:
-        quantization = Quantization.INT8 if recipe.quant.kind == "int8" else Quantization.INT4
+        quantization = Quantization.INT8 if recipe.quant.kind == "int8" or recipe.quant.bits == 8 else Quantization.INT4
     optimizer = {"adamw": OptimizerType.ADAMW, "adamw_8bit": OptimizerType.ADAM_8BIT, "sgd": OptimizerType.SGD}
+    if recipe.optimizer.name not in optimizer:
+        return None
     config = TrainingConfig(
         model=model.name,
-        method=FineTuneMethod(recipe.method_label.lower()),
+        method=FineTuneMethod(("qlora" if recipe.quant else "lora") if recipe.lora else "full"),
         quantization=quantization,
         batch_size=recipe.micro_batch,
         seq_length=recipe.seq_len,

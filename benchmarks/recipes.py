@@ -133,12 +133,9 @@ def _refuse(row: Mapping[str, str]) -> None:
         ("fp4", "fp4 training"),
         ("foak", "fused kernels of fms-acceleration"),
         ("activation offload", "activation offloading"),
-        ("optimizer step in backward", "optimizer step in backward"),
     ):
         if word in options:
             raise Skip(f"not modelled yet: {what}")
-    if "optimizer_in_bwd" in row.get("optimizer", "").lower() or "in backward" in row.get("optimizer", "").lower():
-        raise Skip("not modelled yet: optimizer step in backward")
     if "unsloth" in row.get("framework", "").lower():
         raise Skip("not modelled yet: unsloth's own kernels and checkpointing")
 
@@ -267,7 +264,9 @@ def _optimizer(row: Mapping[str, str], model: Model, stack: Stack, master: bool,
         assumed.append("GaLore on every linear module")
         states = DType.UINT8 if "8-bit" in text else None
         return replace(found, rank=rank, targets=linear_modules(model), state_dtype=states)
-    for word in ("lion", "adafactor", "distributed optimizer", "4-bit", "muon", "on cpu", "lomo"):
+    if "adafactor" in text:
+        return Optimizer("adafactor", "loop")
+    for word in ("lion", "distributed optimizer", "4-bit", "muon", "on cpu", "lomo"):
         if word in text:
             raise Skip(f"not modelled yet: optimizer {word}")
     if "sgd" in text:
@@ -288,7 +287,10 @@ def _optimizer(row: Mapping[str, str], model: Model, stack: Stack, master: bool,
         impl = "foreach"  # torch.optim's default on CUDA
     states = DType.FP32 if "paged" in text and name == "adamw" else None
     momentum = "momentum" in text and "no momentum" not in text
-    return Optimizer(name=name, impl=impl, state_dtype=states, momentum=momentum, paged="paged" in text)
+    inside = re.search(r"in_bwd|in backward", f"{text} {row.get('memory_options', '').lower()}") is not None
+    return Optimizer(
+        name=name, impl=impl, state_dtype=states, momentum=momentum, paged="paged" in text, in_backward=inside
+    )
 
 
 def _lora(row: Mapping[str, str], model: Model, stack: Stack, weights: DType, assumed: list[str]) -> Lora:
