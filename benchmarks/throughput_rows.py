@@ -287,14 +287,15 @@ def _compiled(row: Mapping[str, str]) -> bool:
     """
     text = row["kernels"].lower()
     return "no torch.compile" not in text and (
-        "compile" in text or text.startswith("te") or "cuda c++" in text or "fused ln/ce" in text
+        "compile" in text or text.startswith("te") or "cuda c++" in text
         or (not text and ("megatron" in _stack(row) or _low_precision(row["dtype"]) is not None))
     )  # fmt: skip
 
 
 def _fused(row: Mapping[str, str]) -> bool:
     text = row["kernels"].lower()
-    return not _compiled(row) and any(word in text for word in ("liger", "unsloth", "fused (un", "composer", "triton"))
+    named = any(word in text for word in ("liger", "unsloth", "composer", "triton"))
+    return not _compiled(row) and (named or text.startswith("fused"))
 
 
 def _habits(row: Mapping[str, str], model: Model, recipe: Recipe, cluster: Cluster, assumed: list[str]) -> Traits:
@@ -311,7 +312,7 @@ def _habits(row: Mapping[str, str], model: Model, recipe: Recipe, cluster: Clust
         loss="fused_linear" if liger and not recipe.compiled else implied.loss,
         host=host,
         experts="grouped" if "scattermoe" in _stack(row) else implied.experts,
-        recomputed=_recomputed(row["grad_ckpt"], assumed),
+        recomputed=_recomputed(row["grad_ckpt"], model, assumed),
         adapters=0 if row["method"] in NO_ADAPTER else implied.adapters,
         wrapped_adapters=0 if unwrapped else implied.wrapped_adapters,
         formed=_formed(model, recipe) if row["method"] in FORMING else 0,
@@ -327,7 +328,7 @@ def _formed(model: Model, recipe: Recipe) -> int:
     return model.layers * sum(rows * columns for _, rows, columns in shapes)
 
 
-def _recomputed(text: str, assumed: list[str]) -> float:
+def _recomputed(text: str, model: Model, assumed: list[str]) -> float:
     """Share of the layers' forward that backward computes again."""
     if text == "full":
         return 1.0
@@ -337,14 +338,18 @@ def _recomputed(text: str, assumed: list[str]) -> float:
         assumed.append(f"checkpointing {text}: none")
         return 0.0
     inside = text.partition("(")[2].rstrip(")")
-    if "layer" in inside:  # every second layer, or one in so many
-        every = re.search(r"\d+", inside)
-        assumed.append("selective checkpointing: every second layer") if not every else None
+    every = re.search(r"[1-9]\d*", inside)
+    if every or "layer" in inside:  # one layer in so many
+        if not every:
+            assumed.append("selective checkpointing: every second layer")
         return 1 / int(every[0]) if every else 0.5
-    if "op" in inside:  # torchtitan keeps every second matrix product and attention
+    if re.search(r"\bops?\b", inside):  # torchtitan keeps every second matrix product and attention
         return 0.35
-    # LLMQ names what it recomputes; products of the MLP are two thirds of a layer's, the input projections a sixth
-    return sum(share for word, share in (("ffn", 0.4), ("qkv", 0.15), ("att", 0.1)) if word in inside)
+    # LLMQ names what it recomputes: the MLP's first products, those of queries, keys and values; the rest is no product
+    mlp = (2 if model.gated_mlp else 1) * model.hidden * model.ffn
+    heads = model.hidden * (model.q_width + 2 * model.kv_width)
+    whole = mlp + heads + model.hidden * (model.ffn + model.q_width)
+    return (mlp * ("ffn" in inside or "swiglu" in inside) + heads * ("qkv" in inside)) / whole
 
 
 def _network(text: str) -> float | None:

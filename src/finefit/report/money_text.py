@@ -89,15 +89,12 @@ def time(plan: Plan, page: Page, t: Translator) -> None:
         ),
         indent=2,
     )
-    if run.evaluation_seconds or run.checkpoint_seconds:
-        page.line(
-            t(
-                "In the hours: evaluations {evaluation}, checkpoints {checkpoints}.",
-                evaluation=text.duration(run.evaluation_seconds / 3600, t),
-                checkpoints=text.duration(run.checkpoint_seconds / 3600, t),
-            ),
-            indent=2,
-        )
+    if run.evaluation_seconds:
+        hours = text.duration(run.evaluation_seconds / 3600, t)
+        page.line(t("Evaluations take {hours} of the run.", hours=hours), indent=2)
+    if run.checkpoint_seconds:
+        hours = text.duration(run.checkpoint_seconds / 3600, t)
+        page.line(t("Writing checkpoints takes {hours} of the run.", hours=hours), indent=2)
     page.bullets(t.sentence(each) for each in (*run.step.reasons, *run.notes))
     if plan.step_explained:
         _explained(plan, page, t)
