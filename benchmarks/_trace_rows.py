@@ -106,6 +106,7 @@ MODELS = {
             fused_qkv=True,
             fused_gate_up=True,
             sliding_window=2047,
+            layer_types=("sliding", "sliding", "sliding"),
             max_position=4096,
         ),
         _model(
@@ -342,7 +343,8 @@ def variants(model: Model) -> Iterator[Row]:
         changes["qlora/unprepared/re"] = replace(
             qlora, quant=replace(qlora.quant, kbit_prepare=False), **CHECKPOINTING["re"]
         )
-        changes["qlora/int8/re"] = replace(qlora, quant=Quant("int8", kbit_prepare=True), **CHECKPOINTING["re"])
+        for mode, fields in CHECKPOINTING.items():
+            changes[f"qlora/int8/{mode}"] = replace(qlora, quant=Quant("int8", kbit_prepare=True), **fields)
         changes["qlora/bf16-adapters/re"] = replace(
             qlora, lora=replace(lora.lora, dtype=DType.BF16), **CHECKPOINTING["re"]
         )

@@ -63,6 +63,15 @@ def gemm_4bit(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[int]:
     return temps
 
 
+def int8_scaled_mm(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[int]:
+    """bitsandbytes' int8 product: int32 sums before they are scaled.
+
+    bitsandbytes 0.50.2 ``backends/default/ops.py`` ``int8_scaled_mm``, which CUDA uses too.
+    """
+    rows = args[0].numel() // args[0].shape[-1]
+    return [4 * rows * args[1].shape[0]]
+
+
 def safe_softmax(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[int]:
     """The softmax itself and a boolean of its shape, before rows that are masked whole become zeros.
 
@@ -76,6 +85,7 @@ TEMPS: dict[str, Temps] = {
     "aten::_scaled_dot_product_flash_attention_backward": flash_backward,
     "aten::embedding_dense_backward": embedding_backward,
     "bitsandbytes::gemm_4bit": gemm_4bit,
+    "bitsandbytes::int8_scaled_mm": int8_scaled_mm,
 }
 
 # Where each assumed block of memory was read, by the name of the operation in the Timeline.
@@ -84,6 +94,7 @@ SOURCES = {
     "embedding_dense_backward": "torch 2.13.0 native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu",
     "_safe_softmax": "torch 2.13.0 native/SoftMax.cpp _safe_softmax",
     "gemm_4bit": "bitsandbytes 0.50.2 backends/cuda/ops.py _dequant_linear_fallback",
+    "int8_scaled_mm": "bitsandbytes 0.50.2 backends/default/ops.py int8_scaled_mm",
     "cublas_workspace": "torch 2.13.0 cuda/CublasHandlePool.cpp parseChosenWorkspaceSize",
     "nonzero": "torch 2.13.0 native/TensorAdvancedIndexing.cpp expandTensors: every element taken as chosen",
 }

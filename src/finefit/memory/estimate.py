@@ -46,6 +46,16 @@ def structure(recipe: Recipe) -> Recipe:
     )
 
 
+def _guarded(model: Model, recipe: Recipe) -> Recipe:
+    """``structure`` with what of the batch events do depend on: a single row, the length of the sliding window."""
+    length = model.sliding_window or 0
+    return replace(
+        structure(recipe),
+        micro_batch=min(recipe.micro_batch, 2),
+        seq_len=length if model.windowed(recipe.seq_len) else 0,
+    )
+
+
 @lru_cache(maxsize=256)
 def _compiled(model: Model, structural: Recipe, versions: tuple[tuple[str, str], ...]) -> Compiled:
     recipe = replace(structural, stack=dict(versions))  # the stack is no part of a recipe's identity
@@ -55,7 +65,7 @@ def _compiled(model: Model, structural: Recipe, versions: tuple[tuple[str, str],
 def compiled(model: Model, recipe: Recipe) -> Compiled:
     """The compiled form of this structure, cached in the process."""
     check_length(model, recipe)
-    return _compiled(model, structure(recipe), tuple(sorted(recipe.stack.items())))
+    return _compiled(model, _guarded(model, recipe), tuple(sorted(recipe.stack.items())))
 
 
 @lru_cache(maxsize=16)
@@ -67,13 +77,14 @@ def _timeline(model: Model, structural: Recipe, versions: tuple[tuple[str, str],
 def timeline(model: Model, recipe: Recipe, *, workspace: int = CUBLAS_WORKSPACE) -> Timeline:
     """Every event of load, first step and one steady step, for the allocator replay and the plots.
 
-    Events do not depend on the batch, the length, the rank or the number of ranks: one list a structure.
+    Beyond one row and below the sliding window events do not depend on the batch, the length, the rank or the number
+    of ranks: one list a structure.
 
     Args:
         workspace: bytes of each of the two cuBLAS workspaces (forward and autograd thread).
     """
     check_length(model, recipe)
-    return _timeline(model, structure(recipe), tuple(sorted(recipe.stack.items())), workspace)
+    return _timeline(model, _guarded(model, recipe), tuple(sorted(recipe.stack.items())), workspace)
 
 
 def estimate(model: Model, recipe: Recipe, *, arch: str | None = None, trace: Trace | None = None) -> Peak:

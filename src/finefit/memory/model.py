@@ -36,6 +36,7 @@ class Player:
         self.where: dict[int, int] = {}  # value -> tensor that holds it now
         self.storages: dict[int, int] = {}  # storage -> tensor
         self.kept: dict[tuple[int, int], list[int]] = {}  # (block, op) -> tensors saved for its backward
+        self.noded: dict[int, list[int]] = {}  # block -> tensors that nodes of the graph hold themselves
         self.grads: dict[int, int] = {}  # value -> tensor of its gradient
         self.param_grads: dict[str, int] = {}
         self.grad_shards: dict[str, int] = {}  # this rank's part of reduced gradients
@@ -92,6 +93,7 @@ class Player:
     def forward(self, number: int, block: Block) -> None:
         """Run a block; a checkpointed one saves nothing but its arguments."""
         saving = not block.checkpointed
+        recorded = saving or not self.recipe.reentrant  # the reentrant implementation runs it without a graph
         if block.checkpointed:
             self.kept[number, -1] = [self.hold(self.where[value]) for value in block.entries]
         for position, item in enumerate(block.program):
@@ -101,9 +103,11 @@ class Player:
                 self.run(item)
                 if saving:
                     self.save(number, position, item)
+                if recorded and item.keeps:
+                    self.noded.setdefault(number, []).extend(self.hold(self.where[value]) for value in item.keeps)
 
     def run(self, op: Op) -> None:
-        temps = self.temporary(op.temps, op)
+        temps = self.temporary(op.temps, op) + self.temporary(op.temps_assumed, op, assumed=True)
         for value in op.outs:
             info = self.step.values[value]
             if value in op.new:
@@ -125,15 +129,21 @@ class Player:
         self.drop_times(item.value, 1 if item.owner is None else self.step.blocks[item.owner].repeat)
 
     def drop_times(self, value: int, copies: int) -> None:
+        self.release_times([self.where[value]], copies)
+
+    def release_times(self, tensors: Iterable[int], copies: int) -> None:
         start = len(self.events)
-        self.drop(value)
+        self.release_all(tensors)
         if copies > 1:
             self.folds.append(Fold(start, len(self.events), copies))
 
     def drop_rest(self) -> None:
-        """What no operation lets go: a training loop's own references."""
+        """What no operation lets go: a training loop's own references, and with the loss the nodes of the graph."""
         for value, copies in self.undropped:
             self.drop_times(value, copies)
+        for number, tensors in self.noded.items():
+            self.release_times(tensors, self.step.blocks[number].repeat)
+        self.noded.clear()
 
     # -- backward ----------------------------------------------------------------------------------
 
@@ -166,6 +176,7 @@ class Player:
         """
         self.where.update(zip(block.entries, self.kept[number, -1], strict=True))
         born: dict[int, None] = {}
+        noded: list[int] = []
         for position, item in enumerate(block.program):
             if isinstance(item, Drop):
                 if item.value in born:
@@ -180,6 +191,7 @@ class Player:
             self.run(item)
             born.update(dict.fromkeys(item.outs))
             self.save(number, position, item)
+            noded += [self.hold(self.where[value]) for value in item.keeps]
             if position == last:
                 break
         held = []
@@ -188,6 +200,9 @@ class Player:
                 held.append(self.where[value])
             else:
                 self.drop(value)
+        if self.recipe.reentrant:  # its backward runs through the new graph, the other one through the old
+            return held + noded
+        self.release_all(noded)
         return held
 
     def reverse(self, number: int, block: Block, start: int, end: int) -> None:

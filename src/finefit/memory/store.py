@@ -55,7 +55,7 @@ class Batch:
 def batch_class(model: Model, recipe: Recipe) -> Batch:
     """The class of a recipe's micro-batch."""
     eight_bit = recipe.lora is not None and recipe.optimizer.kind.quantised
-    windowed = model.sliding_window is not None and recipe.seq_len >= model.sliding_window
+    windowed = model.windowed(recipe.seq_len)
     masked = (recipe.padded or windowed) and recipe.attention == "sdpa"
     return Batch(
         single=recipe.micro_batch == 1,

@@ -26,8 +26,7 @@ def rotate_half(net: Net, x: Ref) -> Ref:
 def head_major(net: Net) -> bool:
     """Rotated heads are joined by ``cat``, which lays queries out head by head.
 
-    The flash kernel's output takes the layout of the query, so joining the heads needs a copy. Families
-    that rotate part of a head do so, and Phi-3 always.
+    Families that rotate part of a head do so, and Phi-3 always.
     """
     if net.model.family == "gptj":  # rotates before it puts the heads first
         return False
@@ -88,7 +87,8 @@ def flash(net: Net, query: Ref, key: Ref, value: Ref, dropout: float = 0.0) -> R
     """FlashAttention-2: saves q, k, v, out and the log-sum-exp in fp32.
 
     Its backward allocates, inside the kernel's wrapper, an fp32 dq accumulator padded to blocks of 128
-    rows and 32 columns, the row sums, and for grouped queries dk and dv over all heads.
+    rows and 32 columns, the row sums, and for grouped queries dk and dv over all heads. The output takes the
+    layout of the query, so that joining the heads of one laid out head by head needs a copy.
     """
     model, half = net.model, query.dtype
     heads, d32 = model.heads, -(-model.head_dim // 32) * 32
@@ -96,7 +96,7 @@ def flash(net: Net, query: Ref, key: Ref, value: Ref, dropout: float = 0.0) -> R
     if key.numel != query.numel:
         inner += [Size(half.bytes, heads * model.head_dim, TOKENS)] * 2
     lse = net.tape.op("logsumexp", [], heads, DType.FP32, needs_grad=False)
-    return net.tape.op(
+    out = net.tape.op(
         "flash_attention",
         [query, key, value],
         model.out_width,
@@ -106,10 +106,14 @@ def flash(net: Net, query: Ref, key: Ref, value: Ref, dropout: float = 0.0) -> R
         back_assumed=tuple(inner),
         flops=_flops(net),
     )
+    return net.contiguous(out) if head_major(net) else out
 
 
 def efficient(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None) -> Ref:
-    """Memory-efficient kernel, taken when a mask is passed: log-sum-exp rows rounded to 32."""
+    """Memory-efficient kernel, taken when a mask is passed: log-sum-exp rows rounded to 32.
+
+    Its output lies token by token whatever the layout of the query (attention.cu ``_efficient_attention_forward``).
+    """
     saves = [query, key, value] + ([mask] if mask is not None else [])
     lse = net.tape.op("logsumexp", [], net.model.heads, DType.FP32, symbols=("b", "s32"), needs_grad=False)
     return net.tape.op(
@@ -166,7 +170,9 @@ def sdpa(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: 
     key, value = repeat_kv(net, key), repeat_kv(net, value)
     additive = None
     if mask is not None:
-        additive = net.tape.op("where", [mask], 1, query.dtype, symbols=SCORES, needs_grad=False)
+        additive = net.alias(mask)
+        if mask.dtype == DType.BOOL:
+            additive = net.tape.op("where", [mask], 1, query.dtype, symbols=("b", "s", "s16"), needs_grad=False)
     return efficient(net, query, key, value, additive)
 
 
@@ -202,6 +208,13 @@ def softmax(net: Net, scores: Ref, dtype: DType) -> Ref:
 def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: float, softcap: bool = False) -> Ref:
     """``eager_attention_forward``: scores of b·A·s² elements, softmax in fp32."""
     heads = net.model.heads
+    grouped = heads != net.model.kv_heads
+    if net.recipe.rows > 1:
+        # matmul joins rows and heads into one side, which copies what lies token by token
+        if not head_major(net):
+            query = net.contiguous(query)
+            key = key if grouped else net.contiguous(key)
+        value = value if grouped else net.contiguous(value)
     key, value = repeat_kv(net, key), repeat_kv(net, value)
     tape, half = net.tape, query.dtype
     scores = tape.op(

@@ -20,7 +20,7 @@ from finefit.step.ops import COMPARE, Param, Step
 from finefit.step.preference import LOGPROBS, inplace_loss, logprob_loss, score_loss, value_head_loss
 from finefit.step.size import Size
 from finefit.step.tape import TOKENS, Ref, Tape
-from finefit.step.versions import version_tuple
+from finefit.step.versions import boolean_masks, version_tuple
 from finefit.step.vision import HOOKED, Vision, add_deep, idle
 from finefit.workload.dtypes import DType
 from finefit.workload.families import layout
@@ -185,6 +185,7 @@ class Builder:
                 params=(name,) if trainable else (),
                 back_assumed=sort if trainable else (),
                 needs_grad=trainable or forced,
+                keep_out=forced and not trainable and not self.decoder.gemma,  # the leaf is its AccumulateGrad node's
             )
         if model.position == "learned":
             with tape.module(self.names.position):
@@ -197,8 +198,7 @@ class Builder:
         if self.decoder.gemma:
             hidden = net.scale(hidden)  # inside the embedding module, so its output is the leaf
         if model.family in ("granite", "granitemoe"):
-            # the forced leaf is held by its AccumulateGrad node, though nothing else needs it any more
-            hidden = net.scale(hidden, saves=[hidden] if forced and not trainable else [])
+            hidden = net.scale(hidden)
         if model.embedding_norm:
             hidden = self.decoder.norm(hidden, self.names.embedding_norm)
         return net.dropout(hidden, model.embedding_dropout)
@@ -247,7 +247,7 @@ class Builder:
 
     def positions(self, hidden: Ref) -> Positions:
         tape, model, recipe = self.tape, self.model, self.recipe
-        cos = sin = mask = None
+        cos = sin = mask = window = None
         if model.position == "rope":
             width = model.latent.rope if model.latent else int(model.head_dim * model.rotary_fraction)
             dtype = DType.FP32 if model.family in WIDE_ROTARY else hidden.dtype
@@ -260,11 +260,19 @@ class Builder:
             alibi = model.position == "alibi"  # the bias of every head is laid into the mask
             dtype = hidden.dtype if alibi else DType.BOOL
             mask = tape.leaf(model.heads if alibi else 1, dtype, ("b", "s", "s"), "causal_mask")
-        elif attention == "eager":
-            mask = tape.leaf(1, hidden.dtype, ("b", "s", "s"), "causal_mask")
-        elif (recipe.padded or self._sees_ahead()) and attention == "sdpa":
-            mask = tape.leaf(1, DType.BOOL, ("b", "s", "s"), "causal_mask")
-        return Positions(cos, sin, mask)
+        elif attention != "flash2":
+            masked = recipe.padded or attention == "eager" or self._sees_ahead()
+            boolean = attention == "sdpa" and boolean_masks(recipe.stack.get("transformers"))
+            dtype = DType.BOOL if boolean else hidden.dtype
+            slides = "sliding" in model.layer_types
+            if masked and (not slides or "full" in model.layer_types):
+                mask = tape.leaf(1, dtype, ("b", "s", "s"), "causal_mask")
+            if slides and (masked or self._windowed()):
+                window = tape.leaf(1, dtype, ("b", "s", "s"), "sliding_window_causal_mask")
+        return Positions(cos, sin, mask, window)
+
+    def _windowed(self) -> bool:
+        return attention_in_use(self.net) == "sdpa" and self.model.windowed(self.recipe.seq_len)
 
     def _sees_ahead(self) -> bool:
         """Tokens of one picture attend to each other, so a mask is always made (``token_type_ids`` in training)."""
@@ -281,8 +289,9 @@ class Builder:
     def layers(self, hidden: Ref, at: Positions, folded: bool) -> Ref:
         tape, count = self.tape, self.model.layers
         deep = self.deep
+        windowed = self._windowed()
         for index, repeat in (
-            _folds(self.model, self._trains, len(deep)) if folded else [(index, 1) for index in range(count)]
+            _folds(self.model, self._trains, len(deep), windowed) if folded else [(index, 1) for index in range(count)]
         ):
             with tape.block(f"layers.{index}", index, repeat=repeat) as block, tape.module(f"layers.{index}"):
                 self.register(layer_parameters(self.model, index), f"layers.{index}.")
@@ -292,7 +301,8 @@ class Builder:
                     block.checkpointed = self._trains(index)
                     if block.checkpointed:
                         tape.require(hidden)
-                block.entries = tuple(x.value for x in (hidden, at.cos, at.sin, at.mask) if x is not None)
+                entries = (hidden, at.cos, at.sin, at.of(self.model, index))
+                block.entries = tuple(x.value for x in entries if x is not None)
                 hidden = self.decoder.layer(hidden, at, index)
                 block.exit = hidden.value
                 block.checkpointed &= tape.values[hidden.value].needs_grad  # nothing is kept for no backward
@@ -381,12 +391,15 @@ class Builder:
         return tape.finish()
 
 
-def _folds(model: Model, trains: Callable[[int], bool], alone: int = 0) -> list[tuple[int, int]]:
+def _folds(
+    model: Model, trains: Callable[[int], bool], alone: int = 0, windowed: bool = False
+) -> list[tuple[int, int]]:
     """(layer, how many it stands for): of each run of equal layers the first two, one between, the last two.
 
-    ``trains``: whether a layer has trained parameters; ``alone``: so many layers at the start are no part of a run.
+    ``trains``: whether a layer has trained parameters; ``alone``: so many layers at the start are no part of a run;
+    ``windowed``: layers that slide have a mask that others lack.
     """
-    kinds = [(model.sparse(index), trains(index)) for index in range(model.layers)]
+    kinds = [(model.kind(index, windowed), trains(index)) for index in range(model.layers)]
     out: list[tuple[int, int]] = []
     start = 0
     for index in range(1, model.layers + 1):

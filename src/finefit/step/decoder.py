@@ -20,17 +20,26 @@ from finefit.step.tape import Ref
 from finefit.step.versions import caches, copies_into_cache
 from finefit.workload.dtypes import DType
 from finefit.workload.families import Layout
-from finefit.workload.model import Latent
+from finefit.workload.model import Latent, Model
 from finefit.workload.parameters import layer_norms
 
 
 @dataclass(slots=True)
 class Positions:
-    """What the model's forward hands to every layer: rotary tables and an attention mask."""
+    """What the model's forward hands to its layers: rotary tables and attention masks.
+
+    ``window`` is the mask of layers that slide, ``mask`` that of the others.
+    """
 
     cos: Ref | None
     sin: Ref | None
     mask: Ref | None
+    window: Ref | None = None
+
+    def of(self, model: Model, layer: int) -> Ref | None:
+        """The mask of a layer."""
+        slides = bool(model.layer_types) and model.layer_types[layer] == "sliding"
+        return self.window if slides else self.mask
 
 
 # Families whose layer is written here or has the arithmetic of one that is. A family with a known layout
@@ -110,6 +119,7 @@ class Decoder:
     def _gelu_new(self, x: Ref) -> Ref:
         """``NewGELUActivation``: eight separate kernels, four saved tensors."""
         net, tape = self.net, self.net.tape
+        half = net.scale(x)
         base = net.cast(x, DType.FP32) if net.autocast is not None else net.alias(x)  # pow is on the fp32 list
         size = base.size
         cube = tape.op("pow", [base], x.numel, base.dtype, symbols=x.symbols, saves=[base], back=(size, size))
@@ -119,7 +129,7 @@ class Decoder:
         tanh = tape.op("tanh", [inner], x.numel, inner.dtype, symbols=x.symbols, save_out=True)
         del inner
         shifted = tape.op("add", [tanh], x.numel, tanh.dtype, symbols=x.symbols, passes=True)
-        return net.mul(net.scale(x), shifted)
+        return net.mul(half, shifted)
 
     def attention(self, x: Ref, at: Positions) -> Ref:
         net, names, model, lin = self.net, self.names, self.net.model, self.linears
@@ -152,8 +162,6 @@ class Decoder:
                 net.cache(key, value)
             out = self._kernel(query, key, value, at.mask)
             del query, key, value
-            if kernels.head_major(net) and attention_in_use(net) != "eager":
-                out = net.contiguous(out)
             del fused
             return lin(out, names.out)
 
@@ -238,6 +246,7 @@ class Decoder:
         """Decoder layer ``index``; the wiring depends on where the norms are."""
         whole = self.net.model
         self.net.model = model = whole.in_layer(index)
+        at = Positions(at.cos, at.sin, at.of(whole, index))
         weights = self._previous_weights() if index else None
         if model.parallel_block:
             out = self._parallel(hidden, at)
@@ -273,12 +282,15 @@ class Decoder:
         hidden = self._branch(self.attention(hidden, at))
         if sandwich:
             hidden = self.norm(hidden, paths[1])
+        # a variable of their block, attn_output, holds it to the end
+        attended = net.alias(hidden) if net.model.family in ("gpt2", "gpt_bigcode") else None
         hidden = net.add(residual, hidden)
         residual = hidden
         hidden = self.norm(hidden, paths[2] if sandwich else paths[1])
         hidden = self._branch(self.mlp(hidden) if mixture is None else mixture(hidden))
         if sandwich:
             hidden = self.norm(hidden, paths[3])
+        del attended
         return net.add(residual, hidden)
 
     def _post_norm(self, hidden: Ref, at: Positions) -> Ref:

@@ -93,30 +93,34 @@ class Linears:
             n_out,
             compute,
             symbols=x.symbols,
-            temps=dense,
+            temps_assumed=dense,
             back=dense,
             flops=Flops(kind, 2 * n_in * n_out, x.symbols),
         )
         return net.cast(out, x.dtype)
 
     def _int8(self, x: Ref, full: str, kind: str) -> Ref:
-        """``MatMul8bitLt``: input quantised row by row, int32 product; keeps its input.
+        """``MatMul8bitLt``: input quantised row by row in fp16, int32 product.
 
-        Backward restores the whole weight in the input's dtype.
+        ``ctx.tensors`` holds the input, outside of what autograd saves: checkpointing without reentry keeps it
+        from the first forward on. Backward restores the whole weight in the input's dtype.
         """
-        n_in, n_out = self.shapes[full]
+        tape, (n_in, n_out) = self.net.tape, self.shapes[full]
         half = (Size(2, n_in, x.symbols),) if x.dtype != DType.FP16 else ()
-        return self.net.tape.op(
+        rows = tape.op("int8_quant", [], n_in, DType.UINT8, symbols=x.symbols, temps=half, needs_grad=False)
+        out = tape.op(
             "int8_mm",
             [x],
             n_out,
             x.dtype,
             symbols=x.symbols,
-            saves=[x],
-            temps=(*half, Size(1, n_in, x.symbols), Size(4, n_out, x.symbols)),
+            keeps=[x],
+            temps_assumed=(Size(4, n_out, x.symbols),),  # int8_scaled_mm: int8_linear_matmul's result
             back=(Size(x.dtype.bytes, n_in * n_out),),
             flops=Flops(kind, 2 * n_in * n_out, x.symbols),
         )
+        del rows
+        return out
 
     # -- PEFT --------------------------------------------------------------------------------------
 

@@ -6,8 +6,6 @@ compared with a trace of the real library by ``benchmarks.trace``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from finefit.step.ops import Flops
 from finefit.step.size import Size
 from finefit.step.tape import Ref, Tape
@@ -72,9 +70,9 @@ class Net:
             back = (Size(dtype.bytes, a.numel, a.symbols),)  # full-size product before sum_to_size
         return self.tape.op(name, [a, b], a.numel, dtype, symbols=a.symbols, saves=saves, back=back)
 
-    def scale(self, x: Ref, saves: Sequence[Ref] = ()) -> Ref:
+    def scale(self, x: Ref) -> Ref:
         """``x * number``: needs nothing in its backward."""
-        return self.tape.op("mul", [x], x.numel, x.dtype, symbols=x.symbols, saves=saves)
+        return self.tape.op("mul", [x], x.numel, x.dtype, symbols=x.symbols)
 
     def unary(self, name: str, x: Ref, *, back_copies: int = 0) -> Ref:
         """An activation that saves its input; its backward is one kernel unless it decomposes."""

@@ -36,11 +36,12 @@ class Op:
         grads: (input value, how) for each differentiable input: "new" allocates a gradient of the
             value's size, "pass" hands the incoming gradient on.
         saves: values kept alive until this operation's backward has run.
+        keeps: values that the node of the graph holds itself, until the graph goes; recomputation does not spare them.
         params: trainable parameters (keys of ``Step.params``) whose gradient it makes.
         temps, back: memory held only while the operation or its backward runs.
         saves_weight: a parameter is kept for the backward: no memory, but recomputation runs as far as here.
         once: a recomputation leaves it out.
-        assumed: temporaries inside a kernel, taken from its source because no trace shows them.
+        temps_assumed, back_assumed: the same inside a kernel, taken from its source because no trace shows them.
     """
 
     name: str
@@ -57,6 +58,8 @@ class Op:
     category: str = "activations"
     saves_weight: bool = False
     once: bool = False
+    keeps: tuple[int, ...] = ()
+    temps_assumed: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

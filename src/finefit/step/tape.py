@@ -103,9 +103,12 @@ class Tape:
         symbols: tuple[str, ...] = TOKENS,
         saves: Iterable[Ref] = (),
         save_out: bool = False,
+        keeps: Iterable[Ref] = (),
+        keep_out: bool = False,
         passes: bool = False,
         params: tuple[str, ...] = (),
         temps: tuple[Size, ...] = (),
+        temps_assumed: tuple[Size, ...] = (),
         back: tuple[Size, ...] = (),
         back_assumed: tuple[Size, ...] = (),
         flops: Flops | None = None,
@@ -140,6 +143,8 @@ class Tape:
                 category,
                 grad and saves_weight,
                 once,
+                tuple(r.value for r in keeps) + ((out.value,) if keep_out else ()) if grad else (),
+                temps_assumed,
             )
         )
         return out

@@ -63,6 +63,11 @@ def copies_into_cache(transformers: str | None) -> bool:
     return transformers is None or version_tuple(transformers) >= (4, 56)
 
 
+def boolean_masks(transformers: str | None) -> bool:
+    """SDPA's mask is boolean, which torch makes additive in each layer; before 4.53 the model made it additive once."""
+    return transformers is None or version_tuple(transformers) >= (4, 53)
+
+
 def hands_over_groups(transformers: str | None) -> bool:
     """SDPA is given grouped key and value heads as they are; before 4.54 they were expanded always."""
     return transformers is None or version_tuple(transformers) >= (4, 54)

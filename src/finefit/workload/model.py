@@ -157,12 +157,23 @@ class Model:
             position="none" if layer in self.unrotated else self.position,
         )
 
-    def kind(self, layer: int) -> tuple[object, ...]:
-        """Equal for layers that hold the same tensors and run the same operations."""
+    def windowed(self, tokens: int) -> bool:
+        """As long as the sliding window, so that the mask of its layers is no plain causal one.
+
+        transformers 5.24.0 masking_utils.py ``_ignore_causal_mask_sdpa``.
+        """
+        return self.sliding_window is not None and tokens >= self.sliding_window
+
+    def kind(self, layer: int, windowed: bool = False) -> tuple[object, ...]:
+        """Equal for layers that hold the same tensors and run the same operations.
+
+        Args:
+            windowed: layers that slide have a mask that others lack.
+        """
         shape = self.shapes[layer] if layer < len(self.shapes) else None
         mixer = self.layer_types[layer] if layer < len(self.layer_types) else "full"
         normed = self.family != "modernbert" or layer > 0  # its first layer has one norm less
-        if mixer == "sliding" and self.family != "modernbert":  # the others never use another kernel for it
+        if mixer == "sliding" and not windowed and self.family != "modernbert":  # which has another kernel for it
             mixer = "full"
         return (self.sparse(layer), mixer, shape, layer in self.unrotated, normed)
 
