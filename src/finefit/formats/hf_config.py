@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from finefit.errors import InputError, NotModelled
-from finefit.formats.hf_encoder import encoder_of, is_encoder
+from finefit.formats.hf_encoder import encoder_of, is_encoder, is_seq2seq, seq2seq_of
 from finefit.formats.hf_experts import experts
 from finefit.formats.hf_families import SAME_AS, TRAITS, Flag, Traits
 from finefit.formats.hf_particulars import particulars
@@ -104,6 +104,8 @@ def model_from_config(config: Mapping[str, Any], name: str, origin: str) -> Mode
         model = model_from_config(text_config(config), name, origin)
         return replace(model, tower=tower_from_config(config, model.hidden, origin))
     keys = _Keys(config, origin)
+    if is_seq2seq(config):
+        return seq2seq_of(keys, *_dtype(keys, Traits()), name)
     if is_encoder(config):
         return encoder_of(keys, *_dtype(keys, Traits()), name)
     refused = reason(config)

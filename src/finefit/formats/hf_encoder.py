@@ -125,3 +125,56 @@ def _head(config: Mapping[str, Any], family: str) -> tuple[str, int]:
             return head, count
     pooled = family in ("bert", "roberta", "jina_embeddings_v3")  # NomicBertModel has none by default
     return ("pooler" if pooled else "none"), count
+
+
+_SEQ2SEQ = frozenset({"t5", "mt5"})
+
+
+def is_seq2seq(config: Mapping[str, Any]) -> bool:
+    """Whether the file describes an encoder-decoder that is read here."""
+    return str(config.get("model_type")) in _SEQ2SEQ
+
+
+def seq2seq_of(keys: Keys, dtype: DType, stated: bool, name: str) -> Model:
+    """T5 and mT5 (configuration_t5.py): ``feed_forward_proj`` says "relu", "gelu" or "gated-gelu".
+
+    A file is read as transformers 5 builds it, which ties every head whatever the file says. The checkpoints of
+    T5 v1.1, Flan-T5 and mT5 hold a head of their own, which earlier versions load; rows of the catalogue count it
+    (``untied_head``).
+
+    Raises:
+        InputError: a needed key is missing or has an impossible value.
+    """
+    hidden, heads = keys.size("d_model", "hidden_size", default=512), keys.size("num_heads", "num_attention_heads")
+    encoder = keys.size("num_layers", "num_hidden_layers", default=6)
+    decoder = keys.size("num_decoder_layers", default=encoder)
+    projection = str(keys.get("feed_forward_proj") or ("gated-gelu" if keys.get("model_type") == "mt5" else "relu"))
+    gated = projection.startswith("gated") or keys.flag(("is_gated_act", False))
+    activation = projection.removeprefix("gated-")
+    if projection == "gated-gelu":  # configuration_t5.py: for older files
+        activation = "gelu_new"
+    dropout = keys.number("dropout_rate", default=0.1)
+    return Model(
+        name=name,
+        family="t5",
+        hidden=hidden,
+        layers=encoder + decoder,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=keys.size("d_kv", "head_dim", default=64),
+        ffn=keys.size("d_ff", "intermediate_size", default=2048),
+        vocab=keys.size("vocab_size", default=32_128),
+        tied=not keys.flag(("untied_head", False)),
+        activation=activation,
+        gated_mlp=gated,
+        position="none",
+        attention_dropout=dropout,
+        residual_dropout=dropout,
+        embedding_dropout=dropout,
+        head="seq2seq",
+        encoder_layers=encoder,
+        relative_positions=keys.size("relative_attention_num_buckets", default=32),
+        checkpoint_dtype=dtype,
+        dtype_stated=stated,
+        origin=keys.where,
+    )

@@ -14,11 +14,27 @@ from finefit.workload.recipe import Recipe
 _CLASSES = {
     "mlm": "AutoModelForMaskedLM",
     "token": "AutoModelForTokenClassification",
+    "seq2seq": "AutoModelForSeq2SeqLM",
 }
 
 
 def encoder_config(model: Model) -> Any:
-    """The configuration of an encoder from its dimensions."""
+    """The configuration of an encoder, or an encoder-decoder, from its dimensions."""
+    if model.head == "seq2seq":
+        return CONFIG_MAPPING[model.family](
+            vocab_size=model.vocab,
+            d_model=model.hidden,
+            d_kv=model.head_dim,
+            d_ff=model.ffn,
+            num_layers=model.encoder_layers,
+            num_decoder_layers=model.layers - model.encoder_layers,
+            num_heads=model.heads,
+            relative_attention_num_buckets=model.relative_positions,
+            dropout_rate=model.residual_dropout,
+            feed_forward_proj="gated-gelu" if model.gated_mlp else model.activation,
+            pad_token_id=0,
+            decoder_start_token_id=0,
+        )
     sizes = {"attention_probs_dropout_prob": model.attention_dropout, "hidden_dropout_prob": model.residual_dropout}
     fields: dict[str, Any] = {
         "vocab_size": model.vocab,
@@ -62,6 +78,6 @@ def auto_class(model: Model) -> Any:
 
 def labels(model: Model, recipe: Recipe, device: str) -> dict[str, Any]:
     """One label a row where the head gives one vector a row."""
-    if model.head in ("lm", "mlm", "token"):
+    if model.head in ("lm", "mlm", "token", "seq2seq"):
         return {}
     return {"labels": torch.zeros(recipe.micro_batch, dtype=torch.long, device=device)}

@@ -40,7 +40,7 @@ class Player:
         self.grads: dict[int, int] = {}  # value -> tensor of its gradient
         self.param_grads: dict[str, int] = {}
         self.grad_shards: dict[str, int] = {}  # this rank's part of reduced gradients
-        self.pending: dict[str, tuple[int, str]] = {}  # gradient of a tied weight waiting for its second use
+        self.pending: dict[str, tuple[int, str, int]] = {}  # gradient of a tied weight waiting for its other uses
         self.category: dict[int, str] = {}
         self.uses: dict[str, int] = {}
         self.lagging: str | None = None  # parameter whose gradient LOMO has not used yet
@@ -251,15 +251,18 @@ class Player:
     def accumulate_parameter(self, name: str, tensor: int, op: Op) -> None:
         if self.uses[name] > 1:  # tied weight: both gradients meet in one buffer
             if name not in self.pending:
-                self.pending[name] = (tensor, op.name)
+                self.pending[name] = (tensor, op.name, 1)
                 return
-            first, maker = self.pending.pop(name)
+            first, maker, met = self.pending.pop(name)
             if maker in ("mm", "addmm"):  # the head's is a transposed view, so the sum is out of place
                 total = self.alloc(self.step.params[name].size, "gradients", "add", op.module)
                 self.release(first)
                 first = total
             self.release(tensor)
             tensor = first
+            if met + 1 < self.uses[name]:  # an encoder-decoder's embedding is used three times
+                self.pending[name] = (tensor, "add", met + 1)
+                return
         if name in self.param_grads:
             self.release(tensor)  # added in place
         else:

@@ -11,17 +11,19 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from finefit.errors import InputError
-from finefit.formats.said import Said
-from finefit.resolve.resolved import Resolved
-from finefit.resolve.settings import Settings
 from finefit.workload.lora import linear_modules
 from finefit.workload.pixels import grid
 from finefit.workload.sourced import Origin, Source
 from finefit.workload.tower import Images, Tower
 from finefit.workload.vision import tower_linears
+
+if TYPE_CHECKING:  # they bring a reader of YAML, which flags do not need
+    from finefit.formats.said import Said
+    from finefit.resolve.resolved import Resolved
+    from finefit.resolve.settings import Settings
 
 PARTS = ("tower", "projector", "language")
 _ASSUMED_SIDE = 768  # the largest picture that LLaMA-Factory lets through by default (image_max_pixels)
@@ -57,9 +59,11 @@ def pictured(resolved: Resolved, say: Callable[[], Seen]) -> Resolved:
         return resolved
     if tower is None:
         why = Source(Origin.DERIVED, "the model reads text alone")
-        return replace(
-            resolved, recipe=replace(recipe, sources=MappingProxyType({**recipe.sources, "images": why, "frozen": why}))
-        )
+        sources = MappingProxyType({**recipe.sources, "images": why, "frozen": why})
+        notes = resolved.assumptions
+        if resolved.model.head == "seq2seq":
+            notes = (*notes, "source and target are each as long as the longest sample")
+        return replace(resolved, recipe=replace(recipe, sources=sources), assumptions=notes)
     seen = say()
     images, source, assumptions = seen.images, seen.images_source, list(resolved.assumptions)
     too_long = images is not None and grid(tower, images).tokens > recipe.seq_len
@@ -79,17 +83,16 @@ def pictured(resolved: Resolved, say: Callable[[], Seen]) -> Resolved:
             if images is None
             else f"each sample holds one picture of {images.width} x {images.height} pixels (--images, --image-size)"
         )
-    sources: dict[str, Source] = {**recipe.sources, "frozen": seen.frozen_source}
+    found: dict[str, Source] = {**recipe.sources, "frozen": seen.frozen_source}
     if images is not None:
-        sources |= dict.fromkeys(("images.count", "images.height", "images.width", "images.max_pixels"), source)
+        found |= dict.fromkeys(("images.count", "images.height", "images.width", "images.max_pixels"), source)
     else:
-        sources["images"] = source
+        found["images"] = source
     lora = recipe.lora
     if lora is not None and seen.adapts and set(lora.targets) == set(linear_modules(resolved.model)):
         lora = replace(lora, targets=tuple(dict.fromkeys((*lora.targets, *tower_linears(tower)))))
-    found = MappingProxyType(sources)
-    recipe = replace(recipe, images=images, frozen=seen.frozen, lora=lora, sources=found)
-    own = {key: value for key, value in sources.items() if key.partition(".")[0] in ("images", "frozen")}
+    recipe = replace(recipe, images=images, frozen=seen.frozen, lora=lora, sources=MappingProxyType(found))
+    own = {key: value for key, value in found.items() if key.partition(".")[0] in ("images", "frozen")}
     kept = MappingProxyType({**resolved.sources, **own})
     return replace(resolved, recipe=recipe, sources=kept, assumptions=tuple(assumptions))
 

@@ -455,6 +455,10 @@ def build_step(model: Model, recipe: Recipe, *, folded: bool = False, frozen: bo
         NotModelled: a family, quantisation or mode whose operations are not written down here yet.
     """
     _refuse(model, recipe)
+    if model.head == "seq2seq":
+        from finefit.step.seq2seq import Seq2Seq  # it builds on the class above
+
+        return Seq2Seq(model, recipe, frozen).build(folded)
     if model.head != "lm":
         from finefit.step.encoder import EncoderBuilder  # it builds on the class above
 

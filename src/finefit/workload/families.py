@@ -284,10 +284,12 @@ def layout(family: str) -> Layout:
     Raises:
         NotModelled: no layout is known for that ``model_type``.
     """
-    from finefit.workload.encoder import LAYOUTS as ENCODERS  # it builds on the class above
+    from finefit.workload.encoder import LAYOUTS as ENCODERS  # they build on the class above
+    from finefit.workload.seq2seq import LAYOUTS as SEQ2SEQ
 
+    others = ENCODERS | SEQ2SEQ
     try:
-        return ENCODERS[family] if family in ENCODERS else LAYOUTS[family]
+        return others[family] if family in others else LAYOUTS[family]
     except KeyError:
         raise NotModelled(
             f"the structure of model type {family!r} is not modelled",

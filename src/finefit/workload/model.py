@@ -119,7 +119,8 @@ class Model:
     latent: Latent | None = None
     experts: Experts | None = None  # None: every layer has the MLP of width ``ffn``
     tower: Tower | None = None  # what reads pictures, beside the language model
-    head: str = "lm"  # of an encoder: "mlm" | "sequence" | "token" | "pooler" | "none"
+    head: str = "lm"  # of an encoder: "mlm" | "sequence" | "token" | "pooler" | "none"; "seq2seq" of T5
+    encoder_layers: int = 0  # of ``layers``, the first ones that read the source of an encoder-decoder
     labels: int = 2  # of a classification head
     token_types: int = 0  # rows of BERT's table of segments
     relative_positions: int = 0  # rows of DeBERTa's table of distances
@@ -175,7 +176,8 @@ class Model:
         normed = self.family != "modernbert" or layer > 0  # its first layer has one norm less
         if mixer == "sliding" and not windowed and self.family != "modernbert":  # which has another kernel for it
             mixer = "full"
-        return (self.sparse(layer), mixer, shape, layer in self.unrotated, normed)
+        first = self.encoder_layers > 0 and layer in (0, self.encoder_layers)  # it has the table of distances
+        return (self.sparse(layer), mixer, shape, layer in self.unrotated, normed, layer < self.encoder_layers, first)
 
     def sparse(self, layer: int) -> bool:
         """Whether the MLP of that layer is a mixture of experts."""

@@ -8,7 +8,7 @@ ordinary MLP among those with experts, those that differ in width or in what sta
 from __future__ import annotations
 
 from finefit.errors import InputError
-from finefit.workload import encoder
+from finefit.workload import encoder, seq2seq
 from finefit.workload.families import Layout, layout
 from finefit.workload.model import Experts, Latent, Model
 from finefit.workload.parameter import Parameter as Parameter
@@ -16,6 +16,8 @@ from finefit.workload.parameter import Parameter as Parameter
 
 def embedding_parameters(model: Model) -> tuple[Parameter, ...]:
     """Token embedding (V, H), a learned position table (P, H) and a norm after them, where there are any."""
+    if model.head == "seq2seq":
+        return seq2seq.embedding_parameters(model)
     if model.head != "lm":
         return encoder.embedding_parameters(model)
     names = layout(model.family)
@@ -36,6 +38,8 @@ def layer_parameters(model: Model, index: int = 0) -> tuple[Parameter, ...]:
     """
     if not 0 <= index < model.layers:
         raise InputError(f"{model.name} has {model.layers} layers, there is no layer {index}")
+    if model.head == "seq2seq":
+        return seq2seq.layer_parameters(model, index)
     names = layout(model.family)
     model = model.in_layer(index)
     out = _attention(model, names)
@@ -76,6 +80,8 @@ def layers_numel(model: Model, *kinds: str) -> int:
 
 def final_parameters(model: Model) -> tuple[Parameter, ...]:
     """The norm before the head."""
+    if model.head == "seq2seq":
+        return seq2seq.final_parameters(model)
     if model.head != "lm":
         return encoder.final_parameters(model)
     return tuple(_norm(model, layout(model.family).final_norm, (model.hidden,)))
@@ -83,6 +89,8 @@ def final_parameters(model: Model) -> tuple[Parameter, ...]:
 
 def head_parameters(model: Model) -> tuple[Parameter, ...]:
     """The language-model head (V, H) and its bias; () where it is the embedding itself."""
+    if model.head == "seq2seq":
+        return seq2seq.head_parameters(model)
     if model.head != "lm":
         return encoder.head_parameters(model)
     names = layout(model.family)
