@@ -228,6 +228,21 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 4,
         "intermediate_size": 7168,
     },
+    "qwen3.5-9b": {
+        "model_type": "qwen3_5_text",
+        "hidden_size": 4096,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "intermediate_size": 12288,
+    },
+    "qwen3-next-80b": {
+        "model_type": "qwen3_next",
+        "hidden_size": 2048,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 16,
+        "num_experts": 64,  # of 512
+    },
     "mpt-7b": {
         "model_type": "mpt",
         "d_model": 4096,

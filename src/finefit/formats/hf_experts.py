@@ -151,6 +151,23 @@ MIXTURES: dict[str, _Keys] = {
         normalised=("norm_topk_prob", True),
         dense=_listed_dense(0),
     ),
+    "qwen3_next": _Keys(
+        (_LOCAL[::-1], 512),
+        (("num_experts_per_tok",), 10),
+        (("moe_intermediate_size",), 512),
+        shared=("shared_expert_intermediate_size", 512, False),
+        shared_gate=True,
+        normalised=("norm_topk_prob", True),
+        dense=_qwen,
+    ),
+    "qwen3_5_moe_text": _Keys(
+        (_LOCAL[::-1], 256),
+        (("num_experts_per_tok",), 8),
+        (("moe_intermediate_size",), 512),
+        shared=("shared_expert_intermediate_size", 512, False),
+        shared_gate=True,
+        normalised=True,
+    ),
     "deepseek_v2": _Keys(
         (_ROUTED, 64),
         width=(("moe_intermediate_size",), 1407),

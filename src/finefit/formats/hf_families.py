@@ -96,6 +96,16 @@ _COHERE = Traits(
 
 _ERNIE: Flag = ("use_bias", False)
 
+_QWEN3_NEXT = Traits(
+    kv_heads=4,
+    head_dim=256,
+    qk_norm="head",
+    qkv_bias=_ATTENTION,
+    o_bias=_ATTENTION,
+    rotary_fraction=0.25,
+    max_position=32768,
+)
+
 TRAITS: dict[str, Traits] = {
     "llama": _LLAMA,
     "mistral": Traits(kv_heads=8, sliding="all", window=4096, max_position=131072),
@@ -253,6 +263,9 @@ TRAITS: dict[str, Traits] = {
         window=128,
         max_position=131072,
     ),
+    "qwen3_next": replace(_QWEN3_NEXT, kv_heads=2),
+    "qwen3_5_text": _QWEN3_NEXT,
+    "qwen3_5_moe_text": replace(_QWEN3_NEXT, kv_heads=2),
     "deepseek_v2": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION, mlp_bias=("mlp_bias", False)),
     "deepseek_v3": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION, max_position=4096),
     "glm4_moe_lite": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION, max_position=202752),

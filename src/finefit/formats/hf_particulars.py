@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from finefit.errors import InputError
-from finefit.workload.model import Latent, Model
+from finefit.workload.model import Latent, LinearAttention, Model
 
 
 class Keys(Protocol):
@@ -90,11 +90,45 @@ def _minimax(keys: Keys, model: Model) -> Model:
     return replace(model, rotary_fraction=min(turned, model.head_dim) / model.head_dim)
 
 
+def _gated_delta(keys: Keys, model: Model) -> Model:
+    """Qwen3-Next and Qwen3.5: every fourth layer has attention, the others a gated delta net."""
+    listed = keys.get("layer_types")
+    if listed is None:
+        period = keys.size("full_attention_interval", default=4)
+        kinds = tuple("linear" if (i + 1) % period else "full" for i in range(model.layers))
+    else:
+        kinds = _kinds(keys, model, listed, {"linear_attention": "linear", "full_attention": "full"})
+    linear = LinearAttention(
+        key_heads=keys.size("linear_num_key_heads", default=16),
+        value_heads=keys.size("linear_num_value_heads", default=32),
+        key_dim=keys.size("linear_key_head_dim", default=128),
+        value_dim=keys.size("linear_value_head_dim", default=128),
+        conv=keys.size("linear_conv_kernel_dim", default=4),
+    )
+    return replace(model, layer_types=kinds, linear=linear, output_gate=True)
+
+
+def _kinds(keys: Keys, model: Model, listed: object, words: Mapping[str, str]) -> tuple[str, ...]:
+    """``layer_types`` in this program's words.
+
+    Raises:
+        InputError: another number of layers, or a word that the family does not know.
+    """
+    if not isinstance(listed, list) or len(listed) != model.layers or not all(kind in words for kind in listed):
+        raise InputError(
+            "layer_types does not fit the model",
+            where=keys.where,
+            fix=f"name {model.layers} layers, each {' or '.join(words)}",
+        )
+    return tuple(words[kind] for kind in listed)
+
+
 _READERS: dict[str, Callable[[Keys, Model], Model]] = {
     "falcon": _falcon,
     "cohere2": _unrotated_full,
     "exaone4": _unrotated_full,
     "smollm3": _listed_unrotated,
     "minimax_m2": _minimax,
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _gated_delta),
     **dict.fromkeys(_LATENT, _latent),
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from finefit.step import alibi, falcon, latent, norms, routers
+from finefit.step import alibi, delta, falcon, latent, norms, routers
 from finefit.step import attention as kernels
 from finefit.step.experts import MIXTURES, Mixture
 from finefit.step.linear import Linears
@@ -51,7 +51,7 @@ MODELLED = frozenset(
         "granite", "smollm3", "seed_oss", "olmo", "olmo2", "olmo3", "starcoder2", "stablelm", "xverse", "mimo",
         "ernie4_5", "exaone", "chatglm", "glm", "glm4", "exaone4", "nemotron", "vaultgemma", "gpt_neo", "gptj", "opt",
         "hunyuan_v1_dense", "apertus", "arcee", "mpt", "bloom", "cohere", "cohere2", "minicpm", "orion", "falcon",
-        "minicpm3",
+        "minicpm3", "qwen3_5_text",
     }
 ) | MIXTURES  # fmt: skip
 
@@ -66,7 +66,9 @@ class Decoder:
 
     def __init__(self, net: Net, linears: Linears, names: Layout) -> None:
         self.net, self.linears, self.names = net, linears, names
-        self.gemma = net.model.family.startswith(("gemma", "vaultgemma"))
+        # norms that multiply by 1 + weight in fp32
+        self.gemma = net.model.family.startswith(("gemma", "vaultgemma", "qwen3_5", "qwen3_next"))
+        self.mixer = "full"
         recipe = net.recipe
         self._caches = recipe.returns_cache and caches(
             net.model.family, recipe.stack.get("transformers"), recipe.checkpointing == "full"
@@ -146,7 +148,12 @@ class Decoder:
                 del qkv
             else:
                 fused = None
-                query, key, value = lin(x, names.q), lin(x, names.k), lin(x, names.v)
+                gate: Ref | None = None
+                query = lin(x, names.q)
+                if model.output_gate:
+                    query, gate = net.tape.split(query, [model.q_width, model.q_width], "chunk")
+                    gate = net.contiguous(gate)
+                key, value = lin(x, names.k), lin(x, names.v)
             if model.family == "opt":
                 query = net.scale(query)
             late = model.family.startswith("hunyuan_v1")  # norms after the rotation
@@ -163,6 +170,10 @@ class Decoder:
             out = self._kernel(query, key, value, at.mask)
             del query, key, value
             del fused
+            if model.output_gate and gate is not None:
+                squashed = net.tape.op("sigmoid", [gate], gate.numel, gate.dtype, save_out=True)
+                out = net.mul(out, squashed)
+                del squashed
             return lin(out, names.out)
 
     def _latent(self, x: Ref, at: Positions, low: Latent) -> Ref:
@@ -253,6 +264,7 @@ class Decoder:
         elif model.post_norm:
             out = self._post_norm(hidden, at)
         else:
+            self.mixer = model.layer_types[index] if index < len(model.layer_types) else "full"
             out = self._pre_norm(hidden, at, self.mixture if model.sparse(index) else None)
         self.net.model, self.net.attended = whole, None
         del weights
@@ -275,11 +287,18 @@ class Decoder:
             return self.net.scale(x)
         return self.net.dropout(x, self.net.model.residual_dropout)
 
+    def _mix(self, x: Ref, at: Positions) -> Ref:
+        """Attention, or what a layer has in its place."""
+        if self.mixer == "linear" and self.net.model.linear is not None:
+            with self.net.tape.module("linear_attn"):
+                return delta.gated_delta_net(self.net, self.linears, self.net.model.linear, x)
+        return self.attention(x, at)
+
     def _pre_norm(self, hidden: Ref, at: Positions, mixture: Mixture | None) -> Ref:
         net, paths, sandwich = self.net, layer_norms(self.net.model), self.net.model.sandwich_norms
         residual = hidden
         hidden = self.norm(hidden, paths[0])
-        hidden = self._branch(self.attention(hidden, at))
+        hidden = self._branch(self._mix(hidden, at))
         if sandwich:
             hidden = self.norm(hidden, paths[1])
         # a variable of their block, attn_output, holds it to the end

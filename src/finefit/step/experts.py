@@ -34,6 +34,8 @@ MIXTURES = frozenset(
         "solar_open",
         "mellum",
         "gpt_oss",
+        "qwen3_next",
+        "qwen3_5_moe_text",
     }
 )
 
@@ -52,7 +54,7 @@ class Mixture:
     def __call__(self, x: Ref) -> Ref:
         family = self.net.model.family
         with self.net.tape.module(self.names.moe):
-            if family == "qwen2_moe":
+            if family in ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text"):
                 return self._qwen2(x)
             if family == "ernie4_5_moe":
                 shared = self._mlp(x, self.names.shared) if self.experts.shared else None

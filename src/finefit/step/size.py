@@ -36,6 +36,7 @@ SYMBOLS: dict[str, Callable[[Dims], int]] = {
     "s": lambda d: d.s,
     "r": lambda d: d.r,
     "s128": lambda d: _up(d.s, 128),  # flash attention backward pads rows to its block
+    "s64": lambda d: _up(d.s, 64),  # chunks of linear attention (transformers 5.24.0 torch_chunk_gated_delta_rule)
     "s32": lambda d: _up(d.s, 32),  # memory-efficient attention pads its log-sum-exp
     "s16": lambda d: _up(d.s, 16),  # and the rows of its mask
     "s+1": lambda d: d.s + 1,  # labels padded by one before they are shifted (transformers 5.24.0 loss_utils.py)
@@ -72,6 +73,8 @@ def symbol(name: str, dims: Dims) -> int:
         return min(-(-(fixed_part + per_rank * dims.r) // dims.n), SUB_GROUP)
     if name.startswith("times/"):
         return int(name[6:])
+    if name.startswith("s+"):  # rows that a convolution has padded
+        return dims.s + int(name[2:])
     if name.startswith("chunk/"):
         rows = -(-dims.b * dims.s // int(name[6:]))
         return 1 << (rows - 1).bit_length()

@@ -56,6 +56,17 @@ class Latent:
 
 
 @dataclass(frozen=True, slots=True)
+class LinearAttention:
+    """A gated delta net (Yang et al. 2024, arXiv 2412.06464): heads and widths of keys and values, its convolution."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv: int = 4
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """What one layer has in place of the model's own numbers; 0 keeps those.
 
@@ -117,6 +128,8 @@ class Model:
     unrotated: tuple[int, ...] = ()  # layers without rotary position (Cohere 2, EXAONE 4, SmolLM 3, Llama 4)
     shapes: tuple[Shape, ...] = ()  # one a layer where layers differ in width
     latent: Latent | None = None
+    linear: LinearAttention | None = None  # of the layers whose type is "linear"
+    output_gate: bool = False  # queries come with a gate for the output of attention (Qwen3-Next)
     experts: Experts | None = None  # None: every layer has the MLP of width ``ffn``
     tower: Tower | None = None  # what reads pictures, beside the language model
     head: str = "lm"  # of an encoder: "mlm" | "sequence" | "token" | "pooler" | "none"; "seq2seq" of T5

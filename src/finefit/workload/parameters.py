@@ -10,6 +10,7 @@ from __future__ import annotations
 from finefit.errors import InputError
 from finefit.workload import encoder, seq2seq
 from finefit.workload.families import Layout, layout
+from finefit.workload.mixers import mixer_tensors
 from finefit.workload.model import Experts, Latent, Model
 from finefit.workload.parameter import Parameter as Parameter
 
@@ -42,7 +43,8 @@ def layer_parameters(model: Model, index: int = 0) -> tuple[Parameter, ...]:
         return seq2seq.layer_parameters(model, index)
     names = layout(model.family)
     model = model.in_layer(index)
-    out = _attention(model, names)
+    mixer = model.layer_types[index] if index < len(model.layer_types) else "full"
+    out = mixer_parameters(model, mixer) or _attention(model, names)
     out += _mixture(model, names) if model.sparse(index) else _mlp(model, names)
     norms = layer_norms(model)
     if model.family == "modernbert" and index == 0:  # ModernBertEncoderLayer: the embedding has a norm already
@@ -50,6 +52,11 @@ def layer_parameters(model: Model, index: int = 0) -> tuple[Parameter, ...]:
     for norm in norms:
         out += _norm(model, norm, (model.hidden,))
     return tuple(out)
+
+
+def mixer_parameters(model: Model, mixer: str) -> list[Parameter]:
+    """Tensors of a layer without attention; [] for one with it."""
+    return [Parameter(*tensor) for tensor in mixer_tensors(model, mixer)]
 
 
 def layer_norms(model: Model) -> tuple[str, ...]:
@@ -180,11 +187,12 @@ def _attention(model: Model, names: Layout) -> list[Parameter]:
     if model.latent is not None:
         return _latent_attention(model, names, model.latent)
     at, q, kv = names.attention, model.q_width, model.kv_width
+    gated = 2 if model.output_gate else 1
     bias = model.qkv_bias
     if model.fused_qkv:
         out = _linear(model, names, f"{at}.{names.qkv}", model.hidden, q + 2 * kv, bias=bias)
     else:
-        out = _linear(model, names, f"{at}.{names.q}", model.hidden, q, bias=bias)
+        out = _linear(model, names, f"{at}.{names.q}", model.hidden, gated * q, bias=bias)
         out += _linear(model, names, f"{at}.{names.k}", model.hidden, kv, bias=bias)
         out += _linear(model, names, f"{at}.{names.v}", model.hidden, kv, bias=bias)
     out += _linear(model, names, f"{at}.{names.out}", q, model.hidden, bias=model.o_bias)

@@ -1,0 +1,32 @@
+"""Parameters of what stands at the place of attention in some layers.
+
+transformers 5.24.0 ``models/qwen3_next/modeling_qwen3_next.py`` and ``models/qwen3_5/modeling_qwen3_5.py``.
+"""
+
+from __future__ import annotations
+
+from finefit.workload.model import LinearAttention, Model
+
+Tensors = list[tuple[str, tuple[int, ...], str]]
+
+
+def mixer_tensors(model: Model, mixer: str) -> Tensors:
+    """(name, shape, kind) of the tensors of a layer of that type; [] where it has attention."""
+    if mixer == "linear" and model.linear is not None:
+        return _gated_delta(model, model.linear)
+    return []
+
+
+def _gated_delta(model: Model, dims: LinearAttention) -> Tensors:
+    keys, values, heads = dims.key_heads * dims.key_dim, dims.value_heads * dims.value_dim, dims.value_heads
+    joined = model.family == "qwen3_next"
+    parts = (
+        {"in_proj_qkvz": 2 * (keys + values), "in_proj_ba": 2 * heads}
+        if joined
+        else {"in_proj_qkv": 2 * keys + values, "in_proj_z": values, "in_proj_b": heads, "in_proj_a": heads}
+    )
+    out: Tensors = [("linear_attn.dt_bias", (heads,), "state"), ("linear_attn.A_log", (heads,), "state")]
+    out.append(("linear_attn.conv1d.weight", (2 * keys + values, 1, dims.conv), "conv"))
+    out += [(f"linear_attn.{name}.weight", (width, model.hidden), "linear") for name, width in parts.items()]
+    out.append(("linear_attn.norm.weight", (dims.value_dim,), "norm"))
+    return [*out, ("linear_attn.out_proj.weight", (model.hidden, values), "linear")]
