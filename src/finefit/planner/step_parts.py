@@ -92,14 +92,23 @@ def _does(asked: Asked, recipe: Recipe, cluster: Cluster) -> Iterator[tuple[str,
     )
     yield "dequantisation", (unpacked, ("dequantisation",))
     launched = message("{count} layers that Python walks through slower than the GPU computes them", count=work.layers)
-    yield "launch", (launched, ("host", "adapter", "unit"))
+    python = {"host": True, "adapter": load.adapters > 0, "unit": load.units > 0}
+    yield "launch", (launched, tuple(slot for slot, used in python.items() if used))
     sent = message(
         "{each} GB a micro-batch, {times} times, and {once} GB a step: what computing does not hide",
         each=f"{(load.gathered + load.activations + load.exchanged) / _GIGA:,.2f}",
         times=times,
         once=f"{load.reduced / _GIGA:,.2f}",
     )
-    yield "communication", (sent, ("bus", "network", "overlap") if cluster.nodes > 1 else ("bus", "overlap"))
+    links = {
+        "bus": True,
+        "network": cluster.nodes > 1,
+        "overlap": load.gathered > 0,
+        "exposed": load.reduced > 0,
+        "tensor_exposed": load.activations > 0,
+        "expert_exposed": load.exchanged > 0,
+    }
+    yield "communication", (sent, tuple(slot for slot, used in links.items() if used))
     idle = message("{stages} stages wait for each other as a step begins and ends", stages=recipe.parallel.pipeline)
     yield "bubble", (idle, ())
     updated = message("{count} million trained parameters", count=f"{work.trained / 1e6:,.0f}")

@@ -106,7 +106,7 @@ def _explained(plan: Plan, page: Page, t: Translator) -> None:
     for part in plan.step_explained:
         name = text.name(text.TIMES, part.name, t)
         seconds = t("{seconds} s", seconds=text.figures(part.seconds))
-        page.line(f"{name}: {seconds}, {text.percent(part.share)}", indent=2)
+        page.line(t("{what}: {seconds}, {share}", what=name, seconds=seconds, share=text.percent(part.share)), indent=2)
         page.line(t.message(part.does), indent=4)
         for key, value, runs in part.constants:
             fixed = t("{runs} measured runs", runs=runs) if runs else t("held")
