@@ -89,6 +89,9 @@ def scored(rows: Sequence[dict[str, str]]) -> tuple[list[Row], list[str]]:
         except Skip as reason:
             skipped.append(str(reason))
             continue
+        except FinefitError as error:  # a family or module that finefit does not know
+            skipped.append(f"not modelled: {error.what}")
+            continue
         source = row.get("source", "") or "unnamed"
         load = ask(asked.model, asked.recipe, asked.cluster, asked.habits)
         measured = Measured(row.get("id", "") or str(at), source, row["model"], asked.kind, load, seconds)
@@ -239,6 +242,13 @@ def _intervals(rows: Sequence[Row], seconds: Array) -> dict[str, Any]:
     return out
 
 
+def _laid_out(constants_file: dict[str, Any]) -> str:
+    """As JSON, with lists and the innermost objects on one line."""
+    text = json.dumps(constants_file, indent=1, ensure_ascii=False)
+    text = re.sub(r"\[[^\[\]{}]*\]", lambda found: " ".join(found[0].split()), text)
+    return re.sub(r"\{[^{}]*\}", lambda found: " ".join(found[0].split()), text) + "\n"
+
+
 def _spans(ids: Sequence[str]) -> str:
     """Ids in order, neighbours drawn together: "T0001-T0004, T0007"."""
     out: list[list[str]] = []
@@ -332,7 +342,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         rows = read(options.file)
         if options.write:
-            FILE.write_text(json.dumps(written(rows), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            FILE.write_text(_laid_out(written(rows)), encoding="utf-8")
             print(f"wrote {FILE}", file=sys.stderr)
             return 0
         result = run(rows, refit=not options.no_refit)

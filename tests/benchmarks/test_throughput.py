@@ -3,9 +3,10 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 from benchmarks.throughput import NEEDED, OPTIONAL, main, predict, read, run, scored, written
-from benchmarks.throughput_fit import left_out
+from benchmarks.throughput_fit import Fit, left_out
 from benchmarks.throughput_rows import VALUE_COLUMNS, question
 
 from finefit.speed.constants import constant, entry
@@ -161,6 +162,13 @@ def test_a_refit_finds_a_slower_card():
     assert fitted["gemm"]["a100"]["rows"] == {"a": 20, "b": 20, "c": 20}
     assert fitted["gemm"]["rtx-4090"] == entry("gemm", "rtx-4090")  # no row on it: untouched
     assert fitted["fit"]["rows"]["dense 16-bit"] == "T0000-T0059"
+
+
+def test_many_rows_at_once_are_predicted_as_each_alone():
+    rows, _ = scored(invented(12))
+    fit = Fit([row.measured for row in rows], {})
+    installed = np.log([constant(*fit.keys[at].split(".")) for at in fit.free])
+    assert fit.seconds(installed) == pytest.approx([row.time.seconds for row in rows], rel=1e-12)
 
 
 def test_left_out_rows_do_not_vote():
