@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks._config_rows import config_rows
+from benchmarks._other_rows import other_rows
 from benchmarks._trace_rows import Row, rows
 from benchmarks.tables import write_between
 from benchmarks.trace_page import LISTED, page
@@ -208,7 +209,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lines", type=int, default=25, help="with --diff: lines to print")
     options = parser.parse_args(arguments)
     if options.diff:
-        found = [row for row in (*rows(quick=False), *config_rows(quick=False)) if row.name == options.diff]
+        every = (*rows(quick=False), *config_rows(quick=False), *other_rows(quick=False))
+        found = [row for row in every if row.name == options.diff]
         if not found:
             print(f"no row is called {options.diff}; see --list", file=sys.stderr)
             return 2
@@ -216,7 +218,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.measured or options.versions or options.traces:
         return _elsewhere(options)
-    every = (*rows(options.quick), *config_rows(options.quick))
+    every = (*rows(options.quick), *config_rows(options.quick), *other_rows(options.quick))
     chosen = [row for row in every if options.only in row.name]
     if options.list:
         print("\n".join(row.name for row in chosen))

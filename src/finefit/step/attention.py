@@ -233,8 +233,9 @@ def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout:
         scores = net.scale(scores)
     if mask is not None:
         scores = net.add(scores, mask)
-    # GPT-2's softmax and that of encoders keep the dtype
-    wide = scores.dtype if net.model.family == "gpt2" or net.model.head != "lm" else DType.FP32
+    # GPT-2's softmax and that of encoders keep the dtype, but for ModernBERT's
+    keeps = net.model.family == "gpt2" or (net.model.head != "lm" and net.model.family != "modernbert")
+    wide = scores.dtype if keeps else DType.FP32
     weights = net.cast(softmax(net, scores, wide), half)
     del scores
     weights = net.dropout(weights, dropout)

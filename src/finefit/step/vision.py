@@ -198,7 +198,8 @@ class Vision:
         flops = Flops("vision", 4 * length * body.q_width, self.patches)
         heads, dtype = body.heads, query.dtype
         if net.recipe.attention == "eager":
-            return self._eager(query, key, value, length, flops)
+            rows = (heads * length, self.patches) if mask is None else (heads, self.patches + self.patches)
+            return self._eager(query, key, value, mask, *rows, flops)
         stats = tape.op("logsumexp", [], heads, DType.FP32, symbols=self.patches, needs_grad=False)
         inner: tuple[Size, ...] = ()
         if mask is None and dtype != DType.FP32:
@@ -216,17 +217,19 @@ class Vision:
             flops=flops,
         )
 
-    def _eager(self, query: Ref, key: Ref, value: Ref, length: int, flops: Flops) -> Ref:
-        """``eager_attention_forward``: scores of every sequence, the softmax in fp32."""
-        net, tape, heads, dtype = self.net, self.tape, self.tower.body.heads * length, query.dtype
-        scores = tape.op("bmm", [query, key], heads, dtype, symbols=self.patches, saves=[query, key], flops=flops)
+    def _eager(
+        self, query: Ref, key: Ref, value: Ref, mask: Ref | None, heads: int, rows: tuple[str, ...], flops: Flops
+    ) -> Ref:
+        """``eager_attention_forward``: ``heads`` x ``rows`` scores, the softmax in fp32."""
+        net, tape, dtype = self.net, self.tape, query.dtype
+        scores = tape.op("bmm", [query, key], heads, dtype, symbols=rows, saves=[query, key], flops=flops)
         scores = net.scale(scores)
-        weights = tape.op("softmax", [scores], heads, DType.FP32, symbols=self.patches, save_out=True)
+        if mask is not None:
+            scores = net.add(scores, mask)
+        weights = tape.op("softmax", [net.cast(scores, DType.FP32)], heads, DType.FP32, symbols=rows, save_out=True)
         del scores
         weights = net.cast(weights, dtype)
-        out = tape.op(
-            "bmm", [weights, value], query.numel, dtype, symbols=self.patches, saves=[weights, value], flops=None
-        )
+        out = tape.op("bmm", [weights, value], query.numel, dtype, symbols=self.patches, saves=[weights, value])
         return net.contiguous(out)
 
     def layer(self, x: Ref, tables: tuple[Ref, Ref] | None, mask: Ref | None, index: int) -> Ref:
