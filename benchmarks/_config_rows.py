@@ -243,6 +243,27 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 16,
         "num_experts": 64,  # of 512
     },
+    "nemotron-h-8b": {
+        "model_type": "nemotron_h",
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 21504,
+        "layers_block_type": ["linear_attention", "mlp", "linear_attention", "full_attention", "mlp"],
+    },
+    "nemotron-3-nano": {
+        "model_type": "nemotron_h",
+        "hidden_size": 2688,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 2,
+        "intermediate_size": 1856,
+        "mamba_num_heads": 64,
+        "moe_intermediate_size": 1856,
+        "moe_shared_expert_intermediate_size": 3712,
+        "n_routed_experts": 32,  # of 128
+        "num_experts_per_tok": 6,
+        "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"],
+    },
     "mpt-7b": {
         "model_type": "mpt",
         "d_model": 4096,

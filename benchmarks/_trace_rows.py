@@ -13,7 +13,7 @@ from typing import Any
 from finefit.step.decoder import EAGER_ONLY
 from finefit.workload import DType, Experts, Lora, Model, Optimizer, Quant, Recipe, Trained
 from finefit.workload.families import EXPERT_TARGETS, layout
-from finefit.workload.lora import linear_modules
+from finefit.workload.lora import linear_modules, lora_targets
 
 LAYERS = 3
 
@@ -256,7 +256,7 @@ FULL = Recipe("full", DType.BF16, FUSED, 512, 2)
 def _lora(model: Model, *, everything: bool = True, rank: int = 16, dtype: DType = DType.FP32) -> Lora:
     """Adapters on every linear module, or on those that make queries and values."""
     names = layout(model.family)
-    every = linear_modules(model)
+    every = lora_targets(model, "all")
     few = tuple(name for name in every if name in (names.qkv, names.q, names.v)) or every[:1]
     converted = EXPERT_TARGETS.get(model.family, frozenset())
     every = tuple(name for name in every if name not in converted)

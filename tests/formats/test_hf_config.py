@@ -291,7 +291,7 @@ def test_architecture_stands_in_for_an_unknown_model_type() -> None:
         ({**LLAMA, "model_type": "qwen", "visual": {"width": 1664}}, "vision-language"),
         ({**LLAMA, "architectures": ["MllamaForConditionalGeneration"]}, "vision-language"),
         ({"model_type": "qwen3_5"}, "vision-language"),
-        ({"model_type": "nemotron_h"}, "hybrid"),
+        ({"model_type": "jamba"}, "hybrid"),
         ({"model_type": "mamba"}, "state-space"),
         ({"model_type": "bert"}, "encoder"),
         ({"model_type": "t5"}, "encoder-decoder"),

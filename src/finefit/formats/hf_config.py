@@ -155,7 +155,9 @@ def _family(config: Mapping[str, Any], name: str, origin: str) -> str:
 
 def _read(keys: _Keys, family: str, traits: Traits, name: str, origin: str) -> Model:
     hidden = keys.size("hidden_size", "n_embd", "d_model")
-    layers = keys.size("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    listed = keys.get("layers_block_type")  # Nemotron-H names its layers and need not count them
+    count = len(listed) if isinstance(listed, list) and listed else None
+    layers = keys.size("num_hidden_layers", "n_layer", "num_layers", "n_layers", default=count)
     heads = keys.size("num_attention_heads", "n_head", "num_heads", "n_heads")
     has_kv = "num_key_value_heads" in keys.config  # present but null: one per head, as the classes do
     kv_heads = keys.size("num_key_value_heads", default=heads if has_kv or not traits.kv_heads else traits.kv_heads)

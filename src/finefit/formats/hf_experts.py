@@ -151,6 +151,14 @@ MIXTURES: dict[str, _Keys] = {
         normalised=("norm_topk_prob", True),
         dense=_listed_dense(0),
     ),
+    "nemotron_h": _Keys(
+        (_ROUTED, 8),
+        (("num_experts_per_tok",), 2),
+        (("moe_intermediate_size",), 7688),
+        shared=("moe_shared_expert_intermediate_size", 7688, False),
+        normalised=("norm_topk_prob", True),
+        groups="n_group",
+    ),
     "qwen3_next": _Keys(
         (_LOCAL[::-1], 512),
         (("num_experts_per_tok",), 10),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from finefit.errors import InputError
-from finefit.workload.model import Latent, LinearAttention, Model
+from finefit.workload.model import Latent, LinearAttention, Mamba2, Model
 
 
 class Keys(Protocol):
@@ -108,6 +108,54 @@ def _gated_delta(keys: Keys, model: Model) -> Model:
     return replace(model, layer_types=kinds, linear=linear, output_gate=True)
 
 
+_NEMOTRON_WORDS = {
+    "linear_attention": "mamba2",
+    "mamba": "mamba2",
+    "full_attention": "full",
+    "attention": "full",
+    "mlp": "mlp",
+    "moe": "moe",
+}
+_NEMOTRON_LETTERS = {"M": "mamba2", "*": "full", "-": "mlp", "E": "moe"}
+
+
+def _nemotron_h(keys: Keys, model: Model) -> Model:
+    """Each layer is one mixer, named in ``layers_block_type`` or by a letter of ``hybrid_override_pattern``.
+
+    Raises:
+        InputError: a mixer or a letter that is not known.
+    """
+    listed, pattern = keys.get("layers_block_type", "layer_types"), keys.get("hybrid_override_pattern")
+    words: Mapping[str, str] = _NEMOTRON_WORDS
+    if listed is None and isinstance(pattern, str):
+        listed, words = list(pattern), _NEMOTRON_LETTERS
+    if not isinstance(listed, list) or not listed or not all(kind in words for kind in listed):
+        raise InputError(
+            "no list says which layer is what",
+            where=keys.where,
+            fix="add layers_block_type or hybrid_override_pattern as the model's config.json has it",
+        )
+    kinds = tuple(words[kind] for kind in listed)
+    mamba = Mamba2(
+        heads=keys.size("mamba_num_heads", "mamba_n_heads", default=128),
+        head_dim=keys.size("mamba_head_dim", "mamba_d_head", default=64),
+        state=keys.size("ssm_state_size", "mamba_d_state", default=128),
+        groups=keys.size("mamba_n_groups", "n_groups", default=8),
+        conv=keys.size("mamba_d_conv", "conv_kernel", default=4),
+        chunk=keys.size("mamba_chunk_size", "chunk_size", default=128),
+        conv_bias=keys.flag(("use_conv_bias", True)),
+        bias=keys.flag(("use_bias", False)),
+    )
+    experts = model.experts
+    if experts is not None:
+        dense = tuple(i for i, kind in enumerate(kinds) if kind != "moe")
+        latent = keys.config.get("moe_latent_size")
+        experts = replace(experts, dense_layers=dense, latent=latent if isinstance(latent, int) else 0)
+    return replace(
+        model, layers=len(kinds), layer_types=kinds, mamba2=mamba, experts=experts if "moe" in kinds else None
+    )
+
+
 def _kinds(keys: Keys, model: Model, listed: object, words: Mapping[str, str]) -> tuple[str, ...]:
     """``layer_types`` in this program's words.
 
@@ -130,5 +178,6 @@ _READERS: dict[str, Callable[[Keys, Model], Model]] = {
     "smollm3": _listed_unrotated,
     "minimax_m2": _minimax,
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _gated_delta),
+    "nemotron_h": _nemotron_h,
     **dict.fromkeys(_LATENT, _latent),
 }

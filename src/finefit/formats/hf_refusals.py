@@ -25,7 +25,7 @@ _TYPES: dict[str, str] = {
     _MOE: "dbrx mistral_large4 mimo_v2_flash step3p7",
     _MLA_MOE: "deepseek_v32 deepseek_v4 deepseek_ref longcat_flash "
     "glm_moe_dsa mistral4",
-    _HYBRID: "olmo_hybrid recurrent_gemma granitemoehybrid nemotron_h",
+    _HYBRID: "olmo_hybrid recurrent_gemma granitemoehybrid",
     _HYBRID_MOE: "jamba kimi_linear minimax bailing_hybrid lfm2_moe kimi_k3",
     "a hybrid of attention and convolution layers": "lfm2",
     _SSM: "mamba mamba2 falcon_mamba rwkv rwkv5 rwkv6 rwkv7",

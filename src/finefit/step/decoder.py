@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from finefit.step import alibi, delta, falcon, latent, norms, routers
+from finefit.step import alibi, delta, falcon, latent, mamba2, norms, routers
 from finefit.step import attention as kernels
 from finefit.step.experts import MIXTURES, Mixture
 from finefit.step.linear import Linears
@@ -51,7 +51,7 @@ MODELLED = frozenset(
         "granite", "smollm3", "seed_oss", "olmo", "olmo2", "olmo3", "starcoder2", "stablelm", "xverse", "mimo",
         "ernie4_5", "exaone", "chatglm", "glm", "glm4", "exaone4", "nemotron", "vaultgemma", "gpt_neo", "gptj", "opt",
         "hunyuan_v1_dense", "apertus", "arcee", "mpt", "bloom", "cohere", "cohere2", "minicpm", "orion", "falcon",
-        "minicpm3", "qwen3_5_text",
+        "minicpm3", "qwen3_5_text", "nemotron_h",
     }
 ) | MIXTURES  # fmt: skip
 
@@ -67,7 +67,7 @@ class Decoder:
     def __init__(self, net: Net, linears: Linears, names: Layout) -> None:
         self.net, self.linears, self.names = net, linears, names
         # norms that multiply by 1 + weight in fp32
-        self.gemma = net.model.family.startswith(("gemma", "vaultgemma", "qwen3_5", "qwen3_next"))
+        self.gemma = net.model.family.startswith(("gemma", "vaultgemma", "qwen3_5", "qwen3_next", "nemotron_h"))
         self.mixer = "full"
         recipe = net.recipe
         self._caches = recipe.returns_cache and caches(
@@ -265,6 +265,11 @@ class Decoder:
             out = self._post_norm(hidden, at)
         else:
             self.mixer = model.layer_types[index] if index < len(model.layer_types) else "full"
+            if model.family == "nemotron_h":
+                normed = self.norm(hidden, self.names.norms[0])
+                out = self.net.add(hidden, self._mix(normed, at))
+                self.net.model, self.net.attended = whole, None
+                return out
             out = self._pre_norm(hidden, at, self.mixture if model.sparse(index) else None)
         self.net.model, self.net.attended = whole, None
         del weights
@@ -292,6 +297,13 @@ class Decoder:
         if self.mixer == "linear" and self.net.model.linear is not None:
             with self.net.tape.module("linear_attn"):
                 return delta.gated_delta_net(self.net, self.linears, self.net.model.linear, x)
+        if self.mixer == "mamba2" and self.net.model.mamba2 is not None:
+            with self.net.tape.module("mixer" if self.net.model.family == "nemotron_h" else "mamba"):
+                return mamba2.mamba2(self.net, self.linears, self.net.model.mamba2, x)
+        if self.mixer == "mlp":
+            return self.mlp(x)
+        if self.mixer == "moe" and self.mixture is not None:
+            return self.mixture(x)
         return self.attention(x, at)
 
     def _pre_norm(self, hidden: Ref, at: Positions, mixture: Mixture | None) -> Ref:

@@ -36,11 +36,14 @@ MIXTURES = frozenset(
         "gpt_oss",
         "qwen3_next",
         "qwen3_5_moe_text",
+        "nemotron_h",
     }
 )
 
 # Families that add the shared experts to the routed ones, which come first
-_SHARED_AFTER = frozenset({"glm4_moe", "dots1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "solar_open"})
+_SHARED_AFTER = frozenset(
+    {"glm4_moe", "dots1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "solar_open", "nemotron_h"}
+)
 
 
 class Mixture:
@@ -85,6 +88,11 @@ class Mixture:
         """Router and experts; the block holds the router's logits until it returns."""
         with self.net.tape.module(self.names.router):
             _logits, weights, chosen = router(x)
+        if self.experts.latent:
+            x = self.linears(x, "fc1_latent_proj")
+            with self.net.tape.module(self.names.experts):
+                x = self._grouped(x, weights, chosen)
+            return self.linears(x, "fc2_latent_proj")
         with self.net.tape.module(self.names.experts):
             return self._grouped(x, weights, chosen)
 
@@ -102,6 +110,8 @@ class Mixture:
     def _mlp(self, x: Ref, path: str) -> Ref:
         net, names, lin = self.net, self.names, self.linears
         with net.tape.module(path):
+            if not net.model.gated_mlp:
+                return lin(self.activation(lin(x, names.up)), names.down)
             return lin(net.mul(self.activation(lin(x, names.gate)), lin(x, names.up)), names.down)
 
     # -- routers -----------------------------------------------------------------------------------
@@ -233,7 +243,7 @@ class Mixture:
     def _grouped(self, x: Ref, weights: Ref, chosen: Ref) -> Ref:
         """``grouped_mm_experts_forward``; a name that Python still holds at its end is held here too."""
         net, tape, k = self.net, self.net.tape, self.experts.per_token
-        hidden, width, symbols = net.model.hidden, self.experts.width, x.symbols
+        hidden, width, symbols = x.numel, self.experts.width, x.symbols
         expert_ids = tape.leaf(k, DType.INT64, symbols, "sort")
         perm = tape.leaf(k, DType.INT64, symbols, "sort_indices")
         rows = tape.leaf(k, DType.INT64, symbols, "floor_divide")
@@ -244,11 +254,14 @@ class Mixture:
         tokens_per_expert = tape.leaf(self.experts.count, DType.INT32, (), "histc")
         offsets = tape.leaf(self.experts.count, DType.INT32, (), "cumsum")
         biased = net.model.family == "gpt_oss"
-        out = self._product(selected, self.names.gate_up, 2 * width, offsets)
+        if not net.model.gated_mlp:
+            out = self.activation(self._product(selected, self.names.up, width, offsets))
+        else:
+            out = self._product(selected, self.names.gate_up, 2 * width, offsets)
         if biased:
             out = routers.add_expert_bias(net, out, f"{tape.path}.gate_up_proj_bias")
             out = routers.clamped_swiglu(net, out)
-        else:
+        elif net.model.gated_mlp:
             gate, up = tape.split(out, [k * width, k * width], "chunk")
             del out
             out = net.mul(self.activation(gate), up)

@@ -75,6 +75,10 @@ def symbol(name: str, dims: Dims) -> int:
         return int(name[6:])
     if name.startswith("s+"):  # rows that a convolution has padded
         return dims.s + int(name[2:])
+    if name.startswith("chunks+1/"):  # states at the ends of all chunks, and the one before the first
+        return -(-dims.s // int(name[9:])) + 1
+    if name.startswith("s/"):  # rows in whole chunks of so many
+        return _up(dims.s, int(name[2:]))
     if name.startswith("chunk/"):
         rows = -(-dims.b * dims.s // int(name[6:]))
         return 1 << (rows - 1).bit_length()

@@ -26,6 +26,9 @@ from finefit.workload.vision import tower_parameters
 
 _ALL = {"all", "all-linear"}  # LLaMA-Factory's and PEFT's words for every linear module but the head
 
+# peft 0.21.2 tuners/tuners_utils.py _check_lora_target_modules_mamba refuses out_proj for these
+_MAMBA = frozenset({"nemotron_h", "mamba", "mamba2", "falcon_mamba", "falcon_h1"})
+
 
 def linear_modules(model: Model) -> tuple[str, ...]:
     """Leaf names of the linear modules of the layers, in order, each once ("q_proj", …)."""
@@ -59,7 +62,13 @@ def lora_targets(model: Model, spec: str | Sequence[str] | None, *, where: str |
     wanted = [part.strip() for part in spec.split(",")] if isinstance(spec, str) else list(spec)
     wanted = [name for name in wanted if name]
     if len(wanted) == 1 and wanted[0] in _ALL:
-        return present
+        return tuple(name for name in present if not (model.family in _MAMBA and name == "out_proj"))
+    if model.family in _MAMBA and "out_proj" in (name.rpartition(".")[2] for name in wanted):
+        raise InputError(
+            f"PEFT puts no adapter on out_proj of {model.name}, whose Mamba layers bypass the module",
+            where=where,
+            fix="leave out_proj out",
+        )
     stacked = [name for name in wanted if name.rpartition(".")[2] in EXPERT_TARGETS.get(model.family, ())]
     if stacked:
         raise NotModelled(

@@ -1,11 +1,12 @@
 """Parameters of what stands at the place of attention in some layers.
 
-transformers 5.24.0 ``models/qwen3_next/modeling_qwen3_next.py`` and ``models/qwen3_5/modeling_qwen3_5.py``.
+transformers 5.24.0 ``models/qwen3_next/modeling_qwen3_next.py``, ``models/qwen3_5/modeling_qwen3_5.py`` and
+``models/nemotron_h/modeling_nemotron_h.py``.
 """
 
 from __future__ import annotations
 
-from finefit.workload.model import LinearAttention, Model
+from finefit.workload.model import LinearAttention, Mamba2, Model
 
 Tensors = list[tuple[str, tuple[int, ...], str]]
 
@@ -14,7 +15,25 @@ def mixer_tensors(model: Model, mixer: str) -> Tensors:
     """(name, shape, kind) of the tensors of a layer of that type; [] where it has attention."""
     if mixer == "linear" and model.linear is not None:
         return _gated_delta(model, model.linear)
+    if mixer == "mamba2" and model.mamba2 is not None:
+        return _mamba2(model, model.mamba2, "mixer" if model.family == "nemotron_h" else "mamba")
     return []
+
+
+def _mamba2(model: Model, dims: Mamba2, at: str) -> Tensors:
+    wide = dims.inner + 2 * dims.groups * dims.state
+    out: Tensors = [(f"{at}.{name}", (dims.heads,), "state") for name in ("dt_bias", "A_log", "D")]
+    out.append((f"{at}.conv1d.weight", (wide, 1, dims.conv), "conv"))
+    if dims.conv_bias:
+        out.append((f"{at}.conv1d.bias", (wide,), "conv"))
+    for name, n_in, n_out in (
+        ("in_proj", model.hidden, dims.inner + wide + dims.heads),
+        ("out_proj", dims.inner, model.hidden),
+    ):
+        out.append((f"{at}.{name}.weight", (n_out, n_in), "linear"))
+        if dims.bias:
+            out.append((f"{at}.{name}.bias", (n_out,), "bias"))
+    return [*out, (f"{at}.norm.weight", (dims.inner,), "norm")]
 
 
 def _gated_delta(model: Model, dims: LinearAttention) -> Tensors:

@@ -25,6 +25,7 @@ class Experts:
         shared_gate: that MLP's output is scaled by the sigmoid of a linear module (Qwen2-MoE).
         normalised: the k weights are divided by their sum (``norm_topk_prob``).
         groups: groups of experts from which the router chooses first (GLM-4.5 ``n_group``).
+        latent: width to which tokens are projected before the experts and back afterwards (Nemotron 3); 0: none.
         dense_layers: layers with an ordinary MLP of width ``Model.ffn`` in place of experts.
     """
 
@@ -36,6 +37,7 @@ class Experts:
     normalised: bool = True
     groups: int = 1
     dense_layers: tuple[int, ...] = ()
+    latent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,31 @@ class LinearAttention:
     key_dim: int
     value_dim: int
     conv: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba2:
+    """A Mamba 2 mixer (Dao and Gu 2024, arXiv 2405.21060).
+
+    Attributes:
+        heads, head_dim: of the state-space; state: its width; groups: that share B and C.
+        conv: width of the convolution; chunk: tokens that are scanned at once; conv_bias, bias: of the convolution
+            and of the projections.
+    """
+
+    heads: int
+    head_dim: int
+    state: int
+    groups: int
+    conv: int = 4
+    chunk: int = 256
+    conv_bias: bool = True
+    bias: bool = False
+
+    @property
+    def inner(self) -> int:
+        """Width of all heads together."""
+        return self.heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +156,7 @@ class Model:
     shapes: tuple[Shape, ...] = ()  # one a layer where layers differ in width
     latent: Latent | None = None
     linear: LinearAttention | None = None  # of the layers whose type is "linear"
+    mamba2: Mamba2 | None = None  # of the layers whose type is "mamba2"
     output_gate: bool = False  # queries come with a gate for the output of attention (Qwen3-Next)
     experts: Experts | None = None  # None: every layer has the MLP of width ``ffn``
     tower: Tower | None = None  # what reads pictures, beside the language model

@@ -44,6 +44,8 @@ def layer_parameters(model: Model, index: int = 0) -> tuple[Parameter, ...]:
     names = layout(model.family)
     model = model.in_layer(index)
     mixer = model.layer_types[index] if index < len(model.layer_types) else "full"
+    if model.family == "nemotron_h":
+        return tuple(_one_mixer(model, names, mixer))
     out = mixer_parameters(model, mixer) or _attention(model, names)
     out += _mixture(model, names) if model.sparse(index) else _mlp(model, names)
     norms = layer_norms(model)
@@ -52,6 +54,18 @@ def layer_parameters(model: Model, index: int = 0) -> tuple[Parameter, ...]:
     for norm in norms:
         out += _norm(model, norm, (model.hidden,))
     return tuple(out)
+
+
+def _one_mixer(model: Model, names: Layout, mixer: str) -> list[Parameter]:
+    """Nemotron-H: a layer is one norm and one mixer, be it Mamba 2, attention, an MLP or a mixture of experts."""
+    found = mixer_parameters(model, mixer)
+    if mixer == "full":
+        found = _attention(model, names)
+    elif mixer == "mlp":
+        found = _mlp(model, names)
+    elif mixer == "moe":
+        found = _mixture(model, names)
+    return found + _norm(model, names.norms[0], (model.hidden,))
 
 
 def mixer_parameters(model: Model, mixer: str) -> list[Parameter]:
@@ -125,7 +139,7 @@ def routed_numel(model: Model, visited: int | None = None) -> int:
     if model.experts is None:
         return 0
     sparse = sum(count for first, count in layer_kinds(model) if model.sparse(first))
-    each = 3 * model.hidden * model.experts.width
+    each = (3 if model.gated_mlp else 2) * (model.experts.latent or model.hidden) * model.experts.width
     if model.family == "gpt_oss":  # its experts have biases
         each += 2 * model.experts.width + model.hidden
     return sparse * each * (model.experts.count if visited is None else min(visited, model.experts.count))
@@ -258,8 +272,13 @@ def _mixture(model: Model, names: Layout) -> list[Parameter]:
         for index in range(experts.count):
             out += _mlp(model, names, f"{path}.{index}", experts.width)
     else:
-        out.append(Parameter(f"{path}.{names.gate_up}", (experts.count, 2 * experts.width, hidden), "experts"))
-        out.append(Parameter(f"{path}.{names.down}", (experts.count, hidden, experts.width), "experts"))
+        first, width = (names.gate_up, 2 * experts.width) if model.gated_mlp else (names.up, experts.width)
+        inside = experts.latent or hidden
+        out.append(Parameter(f"{path}.{first}", (experts.count, width, inside), "experts"))
+        out.append(Parameter(f"{path}.{names.down}", (experts.count, inside, experts.width), "experts"))
+        if experts.latent:  # modeling_nemotron_h.py NemotronHMoE
+            out += _linear(model, names, f"{at}.fc1_latent_proj", hidden, inside, bias=model.mlp_bias)
+            out += _linear(model, names, f"{at}.fc2_latent_proj", inside, hidden, bias=model.mlp_bias)
     if experts.shared:
         out += _mlp(model, names, f"{at}.{names.shared}", experts.shared)
     if experts.shared_gate:
