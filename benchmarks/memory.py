@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import finefit
+from benchmarks.intervals import LEVEL, as_table, left_out
 from benchmarks.metrics import Score, counted, groups, macro, summary, worst
 from benchmarks.peers import Peer, available
 from benchmarks.recipes import Question, question
@@ -23,8 +25,10 @@ from finefit.errors import FinefitError, InputError, NotModelled
 from finefit.memory.allocator import replay
 from finefit.memory.context import cublas_workspace, cuda_context, nccl_buffers
 from finefit.memory.estimate import dims_of, estimate, timeline
+from finefit.memory.interval import ONE_GPU, SEVERAL_GPUS
 from finefit.units import GIB
 
+INTERVALS = Path(finefit.__file__).parent / "memory" / "memory_intervals.json"
 DATA = Path(__file__).parent / "data" / "measured.csv"
 GROUPS = ("source", "metric", "method", "framework")
 
@@ -99,6 +103,7 @@ def run(
             "method": asked.recipe.method_label,
             "framework": row.inputs.get("framework", "") or "not stated",
             "model": row.inputs["model"],
+            "gpus": ONE_GPU if asked.recipe.sharding.ranks * asked.recipe.parallel.gpus == 1 else SEVERAL_GPUS,
         }
         ours.append(Score(row.id, fields, row.measured, nbytes))
         for name, peer in peers.items():
@@ -106,15 +111,18 @@ def run(
             if other is not None:
                 theirs[name].append(Score(row.id, fields, row.measured, other * asked.summed_over))
     tables = groups(ours, GROUPS)
+    apart = left_out(ours)
     return {
         **summary(ours),
-        "coverage": None,  # no interval is claimed yet
+        "coverage": apart["all"]["coverage"] if apart else None,
+        "left_out": apart,  # each source against the intervals of the others
         "macro": macro(tables["source"]),
         "skipped": counted(skipped),
         "groups": tables,
         "peers": {name: {**summary(s), "macro": macro(groups(s, ["source"])["source"])} for name, s in theirs.items()},
         "worst": worst(ours, _shown),
         "assumed": counted(assumed),
+        "intervals": as_table(ours),
         "predictions": predictions,  # bytes by row; they do not change when the value columns are blanked
     }
 
@@ -142,6 +150,27 @@ def page(result: dict[str, Any]) -> str:
             ],
         ),
         *(summaries(field, result["groups"][field]) for field in GROUPS),
+        "The 90 % interval of each source from all others (shares; widths relative to the prediction):",
+        table(
+            ["metric", "rows", "coverage", "mean over sources", "upper end holds", "median width", "interval score"],
+            [
+                [
+                    metric,
+                    str(found["rows"]),
+                    *(percent(found[k]) for k in ("coverage", "macro_coverage", "upper_coverage", "median_width")),
+                    f"{found['interval_score']:.2f}",
+                ]
+                for metric, found in result["left_out"].items()
+            ],
+        ),
+        "The intervals of all rows, measured over predicted:",
+        table(
+            ["metric", "kind of run", "low", "high", "rows", "sources"],
+            [
+                [r["metric"], r["gpus"], f"{r['low']:.3f}", f"{r['high']:.3f}", str(r["rows"]), str(r["sources"])]
+                for r in result["intervals"]
+            ],
+        ),
         "Rows with the largest error:",
         table(
             ["row", "model", "method", "metric", "measured GiB", "predicted GiB", "error"],
@@ -171,9 +200,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("file", nargs="?", type=Path, default=DATA)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables between the markers of a page")
+    parser.add_argument(
+        "--write-intervals", action="store_true", help="write the intervals that finefit shows from the rows of FILE"
+    )
     options = parser.parse_args(argv)
     try:
         result = run(read(options.file))
+        if options.write_intervals:
+            INTERVALS.write_text(json.dumps({"level": LEVEL, "intervals": result["intervals"]}, indent=1) + "\n")
         if options.write:
             write_between(options.write, "memory", page(result))
         elif options.json:

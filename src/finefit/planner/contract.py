@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from finefit.memory.interval import LEVEL, intervals
 from finefit.planner.answer import MemoryAnswer
 from finefit.planner.inputs import inputs_of
 from finefit.planner.plain import head, money, number, plain
@@ -32,7 +33,7 @@ def memory_object(answer: MemoryAnswer) -> dict[str, Any]:
         **head(MEMORY_SCHEMA, answer.as_of, answer.catalog_revision),
         "inputs": inputs_of(answer),
         "gpus": cluster_object(answer.cluster),
-        **_memory(answer.peak, answer.context),
+        **_memory(answer.peak, answer.context, answer.cluster),
         "fits_as_configured": answer.fits.value,
         "margin": _margin(answer.margin),
         "exact": answer.exact,
@@ -53,7 +54,7 @@ def plan_object(plan: Plan) -> dict[str, Any]:
         "fits_as_configured": plan.fits.value,
         "too_large": None if plan.too_large is None else plan.too_large.value,
         "shard_count": plan.shard_count,
-        **_memory(plan.peak, plan.context),
+        **_memory(plan.peak, plan.context, plan.cluster),
         "steps": _steps(plan.steps),
         "fewer_cards": None
         if plan.fewer is None
@@ -138,7 +139,7 @@ def largest_object(answer: LargestModels) -> dict[str, Any]:
     }
 
 
-def _memory(peak: Peak, context: int) -> dict[str, Any]:
+def _memory(peak: Peak, context: int, cluster: Cluster | None) -> dict[str, Any]:
     four = {
         "allocated_bytes": peak.allocated,
         "required_bytes": peak.required,
@@ -147,11 +148,23 @@ def _memory(peak: Peak, context: int) -> dict[str, Any]:
     }
     return {
         "peak": {**four, "phase": peak.phase, "op": peak.op, "module": peak.module},
-        "interval": None,
+        "interval": _interval(peak, cluster),
         "parts": {**peak.parts, "context": context},
         "phases": [{"phase": phase, "allocated_bytes": nbytes} for phase, nbytes in peak.phases.items()],
         "per_gpu": [{"gpus": "all", **four, "host_bytes": peak.host}],
     }
+
+
+def _interval(peak: Peak, cluster: Cluster | None) -> dict[str, Any] | None:
+    """The interval of the allocated bytes, and those of the other numbers that are known."""
+    found = intervals(peak, cluster.count if cluster else 1)
+    if "allocated" not in found:
+        return None
+    ends = {
+        name: {"low_bytes": one.low, "high_bytes": one.high, "rows": one.rows, "sources": one.sources}
+        for name, one in found.items()
+    }
+    return {"level": LEVEL, **ends.pop("allocated"), **ends}
 
 
 def cluster_object(cluster: Cluster | None) -> dict[str, Any] | None:

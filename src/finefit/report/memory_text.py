@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from finefit.memory.interval import intervals
 from finefit.memory.timeline import CATEGORIES, PHASES
 from finefit.planner.answer import MemoryAnswer
 from finefit.report import text
-from finefit.report.i18n import Translator
+from finefit.report.i18n import N_, Translator
 from finefit.report.inputs import inputs
 from finefit.report.layout import Page
 from finefit.workload.cluster import Cluster
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from finefit.memory.peak import Peak
     from finefit.planner.plan import Plan
 
+_METRICS = {"allocated": N_("allocated"), "reserved": N_("reserved"), "device": N_("device")}
 _CARDS = 16  # rows that a reader takes in
 STYLES = {"yes": "good", "tight": "warn", "no": "bad", "unknown": "bold"}
 
@@ -37,7 +39,7 @@ def memory(answer: MemoryAnswer, page: Page, t: Translator) -> None:
         }
         fits = t(text.FITS[answer.fits]).capitalize()
         page.line(t("{fits}: each GPU needs {need} and has {usable}.", fits=fits, **said), style=STYLES[answer.fits])
-    peak(answer.peak, answer.context, page, t)
+    peak(answer.peak, answer.context, answer.cluster, page, t)
     if answer.explanation is not None:
         from finefit.report.explain_text import explanation
 
@@ -87,7 +89,7 @@ def steps(plan: Plan, page: Page, t: Translator) -> None:
     page.line(left, indent=3)
 
 
-def peak(found: Peak, context: int, page: Page, t: Translator) -> None:
+def peak(found: Peak, context: int, cluster: Cluster | None, page: Page, t: Translator) -> None:
     """Parts at the peak, its phase, and the four numbers apart."""
     page.heading(t("Memory of each GPU at the peak"))
     rows = [
@@ -115,6 +117,13 @@ def peak(found: Peak, context: int, page: Page, t: Translator) -> None:
         (t("device"), found.device, outside),
     ]
     page.table([[label, text.size(nbytes, t), meaning] for label, nbytes, meaning in numbers], "lrl")
+    ranges = intervals(found, cluster.count if cluster else 1)
+    if ranges:
+        said = t(", ").join(
+            t("{name} {range}", name=t(_METRICS[name]), range=text.between(one.low, one.high, t))
+            for name, one in ranges.items()
+        )
+        page.line(t("90 % interval by published runs: {ranges}.", ranges=said), indent=2)
     phases = [
         t("{phase} {size}", phase=text.name(text.PHASES, each, t), size=text.size(found.phases[each], t))
         for each in PHASES

@@ -25,7 +25,7 @@ def _plan(plan: Plan, page: Page, t: Translator) -> None:
     page.heading(" · ".join([*title, *([memory_text.gpus(plan.cluster, t)] if plan.cluster else [])]))
     _verdict(plan, page, t)
     memory_text.steps(plan, page, t)
-    memory_text.peak(plan.peak, plan.context, page, t)
+    memory_text.peak(plan.peak, plan.context, plan.cluster, page, t)
     memory_text.cards(plan, page, t)
     money_text.remedies(plan, page, t)
     money_text.time(plan, page, t)
