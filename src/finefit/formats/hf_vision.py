@@ -27,6 +27,19 @@ TEXT_TYPES = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
 }
+# Kinds whose tower is known by its number of parameters alone (``tower_parameters`` of a catalogue row), and the
+# model_type of their language model
+_OPAQUE = {
+    "glm4v": "glm4",
+    "glm4v_moe": "glm4_moe",
+    "exaone4_5": "exaone4",
+    "kimi_k25": "deepseek_v3",
+    "phi4_multimodal": "phi3",
+    "voxtral": "llama",
+    "llama4": "llama4_text",
+    "gemma4": "gemma4_text",
+    "lfm2_vl": "lfm2",
+}
 # The class of the text_config gives these where the file leaves them out; keys as in config.json.
 _TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
     # configuration_gemma3.py Gemma3TextConfig
@@ -60,7 +73,7 @@ def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     flat = {k: v for k, v in config.items() if k not in ("vision_config", "text_config", "architectures")}
     text = {**flat, **nested} if isinstance(nested, Mapping) else flat
     stated = nested.get("model_type") if isinstance(nested, Mapping) else None
-    inner = TEXT_TYPES.get(kind, str(stated or kind))
+    inner = TEXT_TYPES.get(kind) or _OPAQUE.get(kind) or str(stated or kind)
     if kind in ("llava", "llava_next", "mistral3") and stated:
         inner = str(stated)
     text["model_type"] = inner
@@ -139,6 +152,9 @@ def tower_from_config(config: Mapping[str, Any], out: int, where: str) -> Tower:
         InputError: a key has an impossible value.
     """
     kind = str(config["model_type"])
+    if kind in _OPAQUE:
+        body = Model(kind, "siglip_vision_model", 1, 1, 1, 1, 1, 1, 1, True)
+        return Tower(kind, body, 1, out, opaque=int(config["tower_parameters"]))
     return _READERS[kind](_Vision(config, where), kind, out)
 
 
@@ -269,5 +285,7 @@ _READERS = {
 
 def has_tower(config: Mapping[str, Any]) -> bool:
     """Whether the file describes a vision tower of a kind that is read here."""
+    if str(config.get("model_type")) in _OPAQUE:
+        return isinstance(config.get("tower_parameters"), int)
     described = isinstance(config.get("vision_config"), Mapping) or isinstance(config.get("text_config"), Mapping)
     return described and str(config.get("model_type")) in _READERS

@@ -28,6 +28,10 @@ if TYPE_CHECKING:  # they bring a reader of YAML, which flags do not need
 PARTS = ("tower", "projector", "language")
 _ASSUMED_SIDE = 768  # the largest picture that LLaMA-Factory lets through by default (image_max_pixels)
 _SMALLER = (768, 672, 560, 448, 336, 224)
+_BOUND = (
+    "of the tower that reads pictures or sound only the parameters are counted, not what it computes: "
+    "the memory is a lower bound"
+)
 _SIZE = re.compile(r"(\d+)(?:\s*[xX×]\s*(\d+))?")
 
 
@@ -65,6 +69,11 @@ def pictured(resolved: Resolved, say: Callable[[], Seen]) -> Resolved:
             notes = (*notes, "source and target are each as long as the longest sample")
         return replace(resolved, recipe=replace(recipe, sources=sources), assumptions=notes)
     seen = say()
+    if tower.opaque:
+        why = Source(Origin.DERIVED, "the tower is known by its number of parameters alone")
+        sources = MappingProxyType({**recipe.sources, "images": why, "frozen": seen.frozen_source})
+        said = (*resolved.assumptions, _BOUND)
+        return replace(resolved, recipe=replace(recipe, sources=sources, frozen=seen.frozen), assumptions=said)
     images, source, assumptions = seen.images, seen.images_source, list(resolved.assumptions)
     too_long = images is not None and grid(tower, images).tokens > recipe.seq_len
     if images is not None and too_long and source.origin is Origin.STATED:

@@ -206,7 +206,7 @@ class Builder:
     def see(self, tower: Tower, hidden: Ref, folded: bool) -> tuple[Ref, Positions]:
         """Pictures through the tower into the places kept for them; without pictures the tower only lies there."""
         tape, images = self.tape, self.recipe.images
-        if images is None:
+        if images is None or tower.opaque:
             for block, parameters, prefix in idle(tower):
                 with tape.block(block):
                     self.register(parameters, prefix, block != "projector" or "projector" in self.recipe.frozen)

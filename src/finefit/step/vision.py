@@ -351,7 +351,7 @@ def idle(tower: Tower) -> list[tuple[str, tuple[Parameter, ...], str]]:
     out = [("tower.embedding", (*parts.before, *parts.after), "")]
     out += [
         (f"{parts.layers}.{i}", layer_parameters(tower.body, i), f"{parts.layers}.{i}.")
-        for i in range(tower.body.layers)
+        for i in range(0 if tower.opaque else tower.body.layers)
     ]
     return [*out, ("projector", parts.projector, "")]
 

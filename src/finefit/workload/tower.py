@@ -29,6 +29,7 @@ class Tower:
         taps: layers whose output is projected too and added inside the language model (DeepStack).
         width: inner width of the projector where nothing else gives it.
         projector_bias: its linear modules have a bias.
+        opaque: parameters of a tower and projector of which only their number is known; 0 where they are modelled.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Tower:
     taps: tuple[int, ...] = ()
     width: int = 0
     projector_bias: bool = True
+    opaque: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ def outside(tower: Tower) -> Outside:
     Raises:
         NotModelled: the code of this kind is not written down.
     """
+    if tower.opaque:
+        return Outside((Parameter("tower.weights", (tower.opaque,), "conv"),), (), (), "tower.layers")
     if tower.kind in QWEN:
         return _qwen(tower)
     if tower.kind in LLAVA:
@@ -131,7 +133,7 @@ def tower_parameters(tower: Tower) -> tuple[tuple[Parameter, int], ...]:
     """Every tensor of tower and projector with the number of its copies; a layer's path has a star for its index."""
     parts = outside(tower)
     out = [(p, 1) for p in (*parts.before, *parts.after, *parts.projector)]
-    for first, count in layer_kinds(tower.body):
+    for first, count in () if tower.opaque else layer_kinds(tower.body):
         for p in layer_parameters(tower.body, first):
             out.append((Parameter(f"{parts.layers}.*.{p.name}", p.shape, p.kind), count))
     return tuple(out)
