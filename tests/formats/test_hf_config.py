@@ -299,7 +299,6 @@ def test_architecture_stands_in_for_an_unknown_model_type() -> None:
         ({**LLAMA, "draft_vocab_size": 32000}, "draft model"),
         ({**LLAMA, "architectures": ["LlamaForSequenceClassification"]}, "another head"),
         ({**LLAMA, "model_type": "internlm2", "architectures": ["InternLM2ForRewardModel"]}, "another head"),
-        ({**LLAMA, "model_type": "mistral", "architectures": ["MistralModel"]}, "embedding model"),
         ({**LLAMA, "model_type": "never_heard_of"}, "never_heard_of"),
         ({**LLAMA, "model_type": "stablelm", "qk_layernorm": True}, "qk_layernorm"),
     ],

@@ -15,7 +15,7 @@ from finefit.formats.hf_encoder import encoder_of, is_encoder, is_seq2seq, seq2s
 from finefit.formats.hf_experts import experts
 from finefit.formats.hf_families import SAME_AS, TRAITS, Flag, Traits
 from finefit.formats.hf_particulars import particulars
-from finefit.formats.hf_refusals import reason
+from finefit.formats.hf_refusals import is_headless, reason
 from finefit.formats.hf_vision import has_tower, text_config, tower_from_config
 from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
@@ -115,6 +115,8 @@ def model_from_config(config: Mapping[str, Any], name: str, origin: str) -> Mode
     traits = TRAITS[family]
     model = _read(keys, family, traits, name, origin)
     model = particulars(keys, _particulars(keys, model))
+    if is_headless(config):
+        model = replace(model, head="embedding", tied=False)
     if not model.head_dim or not model.ffn:
         raise InputError(
             f"{model.heads} attention heads on a hidden size of {model.hidden} leave nothing for each",

@@ -86,9 +86,15 @@ def _head(config: Mapping[str, Any], model_type: str) -> str | None:
         return f"a decoder with another head than a language model's ({name})"
     if name.endswith("ForConditionalGeneration"):
         return _VISION
-    if name.endswith("Model") and not name.endswith("LMHeadModel") and model_type != "chatglm":
-        return f"an embedding model without a language-model head ({name})"
     return None
+
+
+def is_headless(config: Mapping[str, Any]) -> bool:
+    """The weights hold a body alone, as those of embedding models do (chatglm's class name lacks the head it has)."""
+    architectures = config.get("architectures")
+    name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    body = name.endswith("Model") and not name.endswith("LMHeadModel")
+    return body and config.get("model_type") != "chatglm"
 
 
 def _many(value: Any) -> bool:

@@ -12,6 +12,7 @@ from finefit.step.size import Size
 from finefit.step.tape import TOKENS, Ref
 from finefit.step.versions import hands_over_groups
 from finefit.workload.dtypes import DType
+from finefit.workload.parameters import DECODERS
 
 SCORES = ("b", "s", "s")
 WIDE_ROTARY = frozenset({"ernie4_5", "ernie4_5_moe", "cohere", "cohere2"})  # families that rotate in fp32
@@ -234,7 +235,7 @@ def eager(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout:
     if mask is not None:
         scores = net.add(scores, mask)
     # GPT-2's softmax and that of encoders keep the dtype, but for ModernBERT's
-    keeps = net.model.family == "gpt2" or (net.model.head != "lm" and net.model.family != "modernbert")
+    keeps = net.model.family == "gpt2" or (net.model.head not in DECODERS and net.model.family != "modernbert")
     wide = scores.dtype if keeps else DType.FP32
     weights = net.cast(softmax(net, scores, wide), half)
     del scores

@@ -27,6 +27,7 @@ from finefit.workload.families import layout
 from finefit.workload.lora import adapter_tensors
 from finefit.workload.model import Model
 from finefit.workload.parameters import (
+    DECODERS,
     Parameter,
     embedding_parameters,
     final_parameters,
@@ -256,7 +257,7 @@ class Builder:
             cos = tape.leaf(width, dtype, rows, "cos")
             sin = tape.leaf(width, dtype, rows, "sin")
         attention = attention_in_use(self.net)
-        if model.family == "falcon" and attention == "sdpa":
+        if attention == "sdpa" and (model.family == "falcon" or model.position == "alibi"):
             alibi = model.position == "alibi"  # the bias of every head is laid into the mask
             dtype = hidden.dtype if alibi else DType.BOOL
             mask = tape.leaf(model.heads if alibi else 1, dtype, ("b", "s", "s"), "causal_mask")
@@ -327,7 +328,9 @@ class Builder:
         head = self._active(names.embedding if model.tied else names.head)
         bias = f"{names.head}.bias" if model.head_bias else None
         held: Ref | None = None
-        if self.recipe.task == "rm":
+        if model.head == "embedding":
+            loss = self._pooled(hidden)
+        elif self.recipe.task == "rm":
             loss, held = self._score(hidden, head)
         elif self.recipe.task in LOGPROBS and loss_of in ("full", "native"):
             with tape.module(names.head):
@@ -347,6 +350,14 @@ class Builder:
             loss = chunked_loss(net, hidden, head)
         tape.hold(loss)
         return held
+
+    def _pooled(self, hidden: Ref) -> Ref:
+        """An embedding model: one token's vector stands for the row, and rows are compared by their products.
+
+        What the comparison itself makes, b × b numbers, is left out.
+        """
+        row = self.tape.op("select", [hidden], self.model.hidden, hidden.dtype, symbols=("b",))
+        return self.tape.op("mm", [row], 1, row.dtype, symbols=("b",), saves=[row])
 
     def _score(self, hidden: Ref, head: str) -> tuple[Ref, Ref | None]:
         """A reward model's one output, with or without the language-model head before it."""
@@ -375,7 +386,7 @@ class Builder:
         self.shared_projections()
         with tape.block("head", phase="loss"):
             self.register(final_parameters(model))
-            if self.recipe.loss != "score":
+            if self.recipe.loss != "score" and model.head == "lm":
                 self.register(head_parameters(model))
             hidden = self.decoder.norm(hidden, self.names.final_norm)
             del at
@@ -416,7 +427,7 @@ def _folds(
 
 def _refuse(model: Model, recipe: Recipe) -> None:
     """What would be wrong in silence is said instead."""
-    if model.head == "lm" and model.family not in MODELLED:
+    if model.head in DECODERS and model.family not in MODELLED:
         what = f"the memory of {model.family} models is not modelled yet ({model.name})"
         raise NotModelled(what, fix="parameter counts are exact; for memory take a family listed in the README")
     if model.experts is not None and recipe.fused_kernels:
@@ -459,7 +470,7 @@ def build_step(model: Model, recipe: Recipe, *, folded: bool = False, frozen: bo
         from finefit.step.seq2seq import Seq2Seq  # it builds on the class above
 
         return Seq2Seq(model, recipe, frozen).build(folded)
-    if model.head != "lm":
+    if model.head not in DECODERS:
         from finefit.step.encoder import EncoderBuilder  # it builds on the class above
 
         return EncoderBuilder(model, recipe, frozen).build(folded)

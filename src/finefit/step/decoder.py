@@ -214,7 +214,7 @@ class Decoder:
         net = self.net
         p = net.model.attention_dropout
         implementation = attention_in_use(net)
-        if net.model.family == "falcon" and implementation == "sdpa":
+        if implementation == "sdpa" and (net.model.family == "falcon" or net.model.position == "alibi"):
             assert mask is not None
             return falcon.sdpa(net, query, key, value, mask)
         if net.model.family == "falcon" and implementation == "eager":

@@ -160,7 +160,8 @@ class Model:
     output_gate: bool = False  # queries come with a gate for the output of attention (Qwen3-Next)
     experts: Experts | None = None  # None: every layer has the MLP of width ``ffn``
     tower: Tower | None = None  # what reads pictures, beside the language model
-    head: str = "lm"  # of an encoder: "mlm" | "sequence" | "token" | "pooler" | "none"; "seq2seq" of T5
+    # "embedding": a decoder without one; of an encoder: "mlm" | "sequence" | "token" | "pooler" | "none"; "seq2seq" of T5
+    head: str = "lm"
     encoder_layers: int = 0  # of ``layers``, the first ones that read the source of an encoder-decoder
     labels: int = 2  # of a classification head
     token_types: int = 0  # rows of BERT's table of segments

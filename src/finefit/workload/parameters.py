@@ -14,12 +14,14 @@ from finefit.workload.mixers import mixer_tensors
 from finefit.workload.model import Experts, Latent, Model
 from finefit.workload.parameter import Parameter as Parameter
 
+DECODERS = frozenset({"lm", "embedding"})  # heads of decoders; others are those of encoders
+
 
 def embedding_parameters(model: Model) -> tuple[Parameter, ...]:
     """Token embedding (V, H), a learned position table (P, H) and a norm after them, where there are any."""
     if model.head == "seq2seq":
         return seq2seq.embedding_parameters(model)
-    if model.head != "lm":
+    if model.head not in DECODERS:
         return encoder.embedding_parameters(model)
     names = layout(model.family)
     out = [Parameter(f"{names.embedding}.weight", (model.vocab, model.hidden), "embedding")]
@@ -103,7 +105,7 @@ def final_parameters(model: Model) -> tuple[Parameter, ...]:
     """The norm before the head."""
     if model.head == "seq2seq":
         return seq2seq.final_parameters(model)
-    if model.head != "lm":
+    if model.head not in DECODERS:
         return encoder.final_parameters(model)
     return tuple(_norm(model, layout(model.family).final_norm, (model.hidden,)))
 
@@ -112,7 +114,9 @@ def head_parameters(model: Model) -> tuple[Parameter, ...]:
     """The language-model head (V, H) and its bias; () where it is the embedding itself."""
     if model.head == "seq2seq":
         return seq2seq.head_parameters(model)
-    if model.head != "lm":
+    if model.head == "embedding":
+        return ()
+    if model.head not in DECODERS:
         return encoder.head_parameters(model)
     names = layout(model.family)
     out = [] if model.tied else [Parameter(f"{names.head}.weight", (model.vocab, model.hidden), "head")]
