@@ -41,13 +41,16 @@ METHODS = {
     "examples/extras/oft/llama3_oft_sft.yaml": "OFT",
     "examples/train_qlora/llama3_lora_sft_gptq.yaml": "QLoRA",
 }
+# Planned too: stages besides sft, with the rows of a micro-batch and what the loss compares with
+STAGES = {
+    "examples/train_lora/qwen3_lora_dpo.yaml": ("dpo", 2, "self"),
+    "examples/train_lora/qwen3_lora_kto.yaml": ("kto", 1, "self"),
+    "examples/train_lora/qwen3_lora_reward.yaml": ("rm", 2, "none"),
+    "examples/extras/fp8/llama3_fp8_fsdp_sft.yaml": ("sft", 1, "none"),
+}
 # What each of the others must name
 REFUSED = {
-    "examples/extras/fp8/llama3_fp8_fsdp_sft.yaml": "fp8",
     "examples/ktransformers/train_lora/qwen3moe_lora_sft_kt.yaml": "KTransformers",
-    "examples/train_lora/qwen3_lora_dpo.yaml": "dpo",
-    "examples/train_lora/qwen3_lora_kto.yaml": "kto",
-    "examples/train_lora/qwen3_lora_reward.yaml": "rm",
     "examples/v1/train_full/train_full_fsdp2.yaml": "v1 schema",
 }
 
@@ -72,7 +75,7 @@ def manifest():
 
 
 def test_the_collection_is_the_one_these_lists_speak_of(manifest):
-    assert set(manifest) == PLANNED | set(OPTIMIZERS) | set(METHODS) | set(REFUSED)
+    assert set(manifest) == PLANNED | set(OPTIMIZERS) | set(METHODS) | set(STAGES) | set(REFUSED)
 
 
 @pytest.mark.parametrize("name", sorted(PLANNED))
@@ -112,6 +115,15 @@ def test_methods_of_their_own(tree, name, label):
     recipe = resolve_config(tree / name).recipe
     assert recipe.method_label == label
     assert (recipe.trained is not None) == ("badam" in name)
+
+
+@pytest.mark.parametrize(("name", "expected"), sorted(STAGES.items()))
+def test_stages(tree, manifest, name, expected):
+    found = resolve_config(tree / name)
+    recipe = found.recipe
+    assert (recipe.task, recipe.rows // recipe.micro_batch, recipe.beside.reference) == expected
+    assert recipe.padded == (expected[0] != "sft" or recipe.micro_batch > 1)
+    assert ("fp8" in name) == any("fp8" in sentence for sentence in found.assumptions)
 
 
 def test_zero_3_as_its_file_says(tree):

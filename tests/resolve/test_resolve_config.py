@@ -162,12 +162,7 @@ def test_steps_and_samples(plan):
 @pytest.mark.parametrize(
     ("keys", "what"),
     [
-        ({"stage": "dpo"}, "dpo"),
-        ({"stage": "kto"}, "kto"),
-        ({"stage": "rm"}, "rm"),
-        ({"stage": "ppo"}, "ppo"),
         ({"use_kt": "true"}, "KTransformers"),
-        ({"fp8": "true"}, "fp8"),
         ({"use_unsloth": "true"}, "Unsloth"),
         ({"shift_attn": "true"}, "LongLoRA"),
         ({"quantization_bit": 4, "quantization_method": "hqq"}, "HQQ"),

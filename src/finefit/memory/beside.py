@@ -81,7 +81,7 @@ class Beside:
         Returns what each keeps.
         """
         recipe = self.player.recipe
-        count = min(recipe.parallel.pipeline, recipe.grad_accum) - 1
+        count = 0 if recipe.parallel.one_at_a_time else min(recipe.parallel.pipeline, recipe.grad_accum) - 1
         return [self._waiting(step) for _ in range(count)]
 
     def _waiting(self, step: int) -> dict[tuple[int, int], list[int]]:

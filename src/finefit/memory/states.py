@@ -56,7 +56,7 @@ class States:
         """
         if self.recipe.sharding.kind != "megatron" or not param.trainable:
             return None
-        return Size(4, param.numel, param.symbols)
+        return Size(self.recipe.sharding.main_gradient, param.numel, param.symbols)
 
     def step_temporaries(self, param: Param) -> list[Size]:
         """Memory held for a parameter while the optimizer steps.

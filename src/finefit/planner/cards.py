@@ -11,6 +11,7 @@ from finefit.errors import NotModelled
 from finefit.memory.context import cublas_workspace
 from finefit.memory.estimate import estimate
 from finefit.planner.answer import Fits, Margin
+from finefit.planner.engine import usable_bytes
 from finefit.planner.fit import judge, outside_bytes, reserved_bytes
 from finefit.planner.market import cost_of, market
 from finefit.planner.plan import CardFit
@@ -24,6 +25,7 @@ from finefit.workload import Cluster, Gpu, Lengths, Model, Recipe
 class _Need:
     """Bytes in the allocator on each of ``count`` GPUs, cuBLAS workspaces apart."""
 
+    model: Model
     recipe: Recipe
     allocated: int
     reserved: int
@@ -31,7 +33,8 @@ class _Need:
     def margin(self, gpu: Gpu, count: int) -> Margin:
         """The workspaces are taken once and never given back, so they add to both ends."""
         outside = outside_bytes(gpu.arch, count) + 2 * cublas_workspace(gpu.arch)
-        return Margin(gpu.memory, self.allocated + outside, self.reserved + outside)
+        usable = usable_bytes(self.model, self.recipe, gpu.memory, self.allocated)
+        return Margin(usable, self.allocated + outside, self.reserved + outside)
 
 
 def cards_that_hold(
@@ -54,7 +57,7 @@ def _need(model: Model, recipe: Recipe, count: int) -> _Need:
     spread = on_gpus(recipe, count)
     workspaces = 2 * cublas_workspace(None)
     peak = estimate(model, spread)
-    return _Need(spread, peak.allocated - workspaces, reserved_bytes(model, spread, None) - workspaces)
+    return _Need(model, spread, peak.allocated - workspaces, reserved_bytes(model, spread, None) - workspaces)
 
 
 def _card(

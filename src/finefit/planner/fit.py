@@ -16,6 +16,7 @@ from finefit.memory.peak import Peak
 from finefit.memory.timeline import Timeline
 from finefit.memory.tracefile import Trace
 from finefit.planner.answer import Fits, Margin
+from finefit.planner.engine import usable_bytes
 from finefit.workload.cluster import Cluster
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
@@ -96,8 +97,9 @@ def fit(model: Model, recipe: Recipe, cluster: Cluster, trace: Trace | None = No
     Between the ends of the bracket the replay at that very capacity decides between tight and no. A stored
     trace of the recipe answers in place of the model.
     """
-    arch, usable = cluster.gpu.arch, cluster.gpu.memory
+    arch = cluster.gpu.arch
     peak = estimate(model, recipe, arch=arch, trace=trace)
+    usable = usable_bytes(model, recipe, cluster.gpu.memory, peak.allocated)
     outside = outside_bytes(arch, gpus_per_node(cluster))
     if peak.allocated + outside > usable:
         return Fit(Fits.NO, peak, outside, None)

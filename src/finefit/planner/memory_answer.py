@@ -11,6 +11,7 @@ from finefit.memory import store
 from finefit.memory.estimate import estimate
 from finefit.memory.tracefile import Trace
 from finefit.planner.answer import Fits, Margin, MemoryAnswer
+from finefit.planner.engine import usable_bytes
 from finefit.planner.fit import fit, gpus_per_node, outside_bytes, reserved_bytes
 from finefit.planner.mixtures import mixture_assumptions, mixture_warnings
 from finefit.resolve.resolved import Resolved
@@ -47,7 +48,8 @@ def memory_answer(
     if reserved is None:
         reserved = reserved_bytes(work.model, work.recipe, arch, trace)
     if cluster is not None:
-        margin = Margin(cluster.gpu.memory, peak.allocated + outside, reserved + outside)
+        usable = usable_bytes(work.model, work.recipe, cluster.gpu.memory, peak.allocated)
+        margin = Margin(usable, peak.allocated + outside, reserved + outside)
     return MemoryAnswer(
         model=work.model,
         model_text=resolved.model_text,

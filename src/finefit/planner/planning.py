@@ -13,6 +13,7 @@ from finefit.memory.estimate import measure
 from finefit.memory.peak import Peak
 from finefit.planner.answer import Fits
 from finefit.planner.cards import cards_that_hold
+from finefit.planner.engine import usable_bytes
 from finefit.planner.fit import gpus_per_node, margin_of, measured_fit, outside_bytes
 from finefit.planner.market import KEPT, Market, cost_of, market, offer_lines, run_bill
 from finefit.planner.message import Message, message
@@ -106,8 +107,12 @@ def steps_of(model: Model, recipe: Recipe, peak: Peak, cluster: Cluster | None) 
         activations=sum(busy[name] for name in ("activations", "logits", "buffers", "workspace")),
         logits=busy["logits"],
         tokens=recipe.micro_batch * recipe.seq_len,
-        margin=None if cluster is None else margin_of(peak, cluster.gpu.memory),
+        margin=None if cluster is None else margin_of(peak, _usable(model, recipe, peak, cluster)),
     )
+
+
+def _usable(model: Model, recipe: Recipe, peak: Peak, cluster: Cluster) -> int:
+    return usable_bytes(model, recipe, cluster.gpu.memory, peak.allocated)
 
 
 def _without_gpus(plan: Plan, wishes: Wishes) -> Plan:
@@ -145,7 +150,8 @@ def _cheapest(lines: list[OfferLine], wishes: Wishes) -> tuple[OfferLine, ...]:
 
 def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes, resolved: Resolved) -> Plan:
     model, recipe = plan.model, plan.recipe
-    stated = measured_fit(plan.peak, plan.context, cluster.gpu.memory)
+    usable = _usable(model, recipe, plan.peak, cluster)
+    stated = measured_fit(plan.peak, plan.context, usable)
     judged = judge_cluster(model, recipe, cluster, stated)
     run, unknown = _run(model, recipe, cluster, resolved)
     found = market(cluster.gpu, cluster.count, wishes.kinds, wishes.currency, wishes.as_of)
@@ -159,7 +165,7 @@ def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes, resolved: Resolved) -
         plan,
         verdict=judged.verdict,
         fits=stated.fits,
-        too_large=too_large(stated, cluster.gpu.memory),
+        too_large=too_large(stated, usable),
         shard_count=judged.shard_count,
         fewer=fewer_cards(model, recipe, cluster, plan.lengths) if stated.fits is not Fits.NO else None,
         remedies=helped,

@@ -163,6 +163,7 @@ FIELDS = {
     "beside.reward": N_("reward model on the GPU"),
     "beside.engine_share": N_("share of the card for the inference engine"),
     "beside.engine_sleeps": N_("the engine gives its memory back while training"),
+    "beside.states_leave": N_("states in host memory while text is generated"),
     "beside.generated": N_("micro-batches generated at once"),
     "sharding.offload_optimizer": N_("optimizer offloaded"),
     "sharding.offload_params": N_("parameters offloaded"),

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from finefit.errors import InputError
+from finefit.errors import InputError, UnknownModel
 from finefit.formats import config
 from finefit.formats.said import Said
 from finefit.formats.tools import TOOLS
+from finefit.resolve.alike import alike
 from finefit.resolve.companions import model_named
 from finefit.resolve.config import overridden, resolve_config
 from finefit.resolve.data import file_lengths
@@ -19,6 +20,7 @@ from finefit.resolve.notes import Notes
 from finefit.resolve.reading_recipe import deepspeed_mapping, recipe_of, refuse
 from finefit.resolve.readings import Reading, cloud, reading_of
 from finefit.resolve.readings.shared import packed_bits
+from finefit.resolve.readings.torchtitan import FLAVORS
 from finefit.resolve.resolved import Resolved
 from finefit.workload.lengths import Lengths
 from finefit.workload.model import Model
@@ -57,13 +59,11 @@ def resolve_any(
         said, reading = inner, replace(reading, tool=inner.tool, version=inner.version)
     refuse(reading)
     notes = Notes(assumptions=list(reading.assumptions), warnings=list(reading.warnings))
-    model = _model(reading, said)
+    model = _model(reading, said, notes)
     notes.source("model", reading.values["model"].source)
     if lengths is None:
         lengths = Lengths() if data is None else file_lengths(data, notes)
     recipe = recipe_of(reading, said, model, lengths, notes)
-    if reading.tool == "torchtune":
-        notes.assume("torchtune's own modules are planned as those of transformers for the same architecture")
     if reading.text("loss") == "fused_linear" and not reading.get("fused_kernels") and reading.tool == "axolotl":
         notes.assume("Cut Cross Entropy is planned as Liger's fused loss, which needs a little more memory")
     count = reading.whole("gpus")
@@ -98,10 +98,18 @@ def _launched(said: Said) -> dict[str, object]:
     return {"deepspeed": deepspeed_mapping(reading)} if strategy.startswith("zero") else {}
 
 
-def _model(reading: Reading, said: Said) -> Model:
+def _model(reading: Reading, said: Said, notes: Notes) -> Model:
     text, where = reading.text("model") or "", reading.where("model")
-    if packed_bits(text):
+    quantised = reading.get("quant_bits") is not None
+    if packed_bits(text) and not quantised:
         raise InputError(
             "a checkpoint stored quantised is not modelled yet", where=where, fix="name the 16-bit model and plan QLoRA"
         )
-    return model_named(said, text, where)
+    known = FLAVORS.get(text.lower(), text) if reading.tool == "torchtitan" else text
+    try:
+        return model_named(said, known, where)
+    except (UnknownModel, InputError) as unknown:
+        found = alike(text, where, notes, quantised=quantised)
+        if found is None:
+            raise unknown
+        return found

@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
+from finefit.errors import InputError
 from finefit.resolve.notes import Notes
+from finefit.workload.dtypes import DType
 from finefit.workload.recipe import Beside, Parallel
+
+if TYPE_CHECKING:
+    from finefit.resolve.readings.reading import Reading
+
+DTYPES = {"bf16": DType.BF16, "fp16": DType.FP16, "fp32": DType.FP32}
+# Field of ``Beside`` → field of the reading it is taken from
+_FIELDS = {
+    "reference": "reference",
+    "reference_dtype": "reference_dtype",
+    "reference_offload": "reference_offload",
+    "critic": "critic",
+    "reward": "reward",
+    "engine_share": "engine_share",
+    "engine_sleeps": "engine_sleeps",
+    "states_leave": "offload_between",
+    "generated": "generated",
+}
 
 # Methods whose loss compares with a reference model (Rafailov 2023, arXiv 2305.18290; Ethayarajh 2024, 2402.01306);
 # ORPO (2403.07691), SimPO (2405.14734) and CPO (2401.08417) have none
@@ -18,21 +38,75 @@ def alone(notes: Notes) -> None:
     """Sources of a run with no other model beside it and none of it cut over GPUs."""
     for field in fields(Beside):
         notes.derived(f"beside.{field.name}", "this method trains one model and generates nothing")
+    notes.derived("sharding.main_gradient", "Megatron-Core sums gradients in a buffer of their own, in fp32")
     for field in fields(Parallel):
         notes.derived(f"parallel.{field.name}", "each GPU holds a whole copy of the model, or a shard of it")
 
 
-def reference(task: str, method: str, notes: Notes, *, tool: str) -> Beside:
-    """The reference of a preference run: the model without its adapters, else a frozen copy; none for ORPO and SimPO.
+def beside_of(reading: Reading, notes: Notes) -> Beside:
+    """The models and engines beside the trained one.
 
-    llamafactory 0.9.5 train/trainer_utils.py ``create_ref_model``, trl 1.16.0 and 0.24.0 dpo_trainer.py, ms-swift
-    4.6.0 rlhf: all the same.
+    A preference run's reference is the model without its adapters, else a frozen copy; ORPO, SimPO and CPO have
+    none (llamafactory 0.9.5 train/trainer_utils.py ``create_ref_model``, trl 1.16.0 and 0.24.0 dpo_trainer.py, ms-swift
+    4.6.0 rlhf: all the same). A reading that says more wins.
     """
-    if task not in REFERENCED:
-        notes.derived("beside.reference", f"{task} compares with no reference model")
-        return Beside()
-    if method == "full":
-        notes.derived("beside.reference", f"a frozen copy of the model ({tool})")
-        return Beside("copy")
-    notes.derived("beside.reference", f"the model with its adapters off ({tool})")
-    return Beside("self")
+    task, tool = reading.text("task") or "sft", f"{reading.tool}@{reading.version}"
+    stated = reading.text("reference")
+    kind = stated or ("none" if task not in REFERENCED else "copy" if reading.text("method") == "full" else "self")
+    found = Beside(
+        reference=kind,
+        reference_dtype=DTYPES.get(reading.text("reference_dtype") or ""),
+        reference_offload=bool(reading.get("reference_offload")),
+        critic=bool(reading.get("critic")),
+        reward=bool(reading.get("reward")),
+        engine_share=_share(reading),
+        engine_sleeps=bool(reading.get("engine_sleeps")),
+        states_leave=bool(reading.get("offload_between")),
+        generated=reading.whole("generated") or 0,
+    )
+    for field, name in _FIELDS.items():
+        if name in reading.values:
+            notes.source(f"beside.{field}", reading.values[name].source)
+    if stated is None and task in PREFERENCE:
+        said = {
+            "none": f"{task} compares with no reference model",
+            "copy": f"a frozen copy of the model ({tool})",
+            "self": f"the model with its adapters off ({tool})",
+        }
+        notes.derived("beside.reference", said[kind])
+    for sentence in _assumed(found, tool):
+        notes.assume(sentence)
+    return found
+
+
+def _share(reading: Reading) -> float:
+    share = reading.get("engine_share")
+    if not isinstance(share, int | float) or isinstance(share, bool):
+        return 0.0
+    if not 0 <= share < 1:
+        raise InputError(
+            "the engine's share of the card lies between 0 and 1", where=reading.where("engine_share"), fix="write 0.5"
+        )
+    return float(share)
+
+
+def _assumed(beside: Beside, tool: str) -> list[str]:
+    said = []
+    if beside.critic:
+        said.append("the value model has the architecture of the policy, and both stay on the GPU while either trains")
+    if beside.reward:
+        said.append("the reward model has the architecture of the policy")
+    if beside.engine_share and beside.engine_sleeps:
+        said.append(
+            f"the inference engine takes {beside.engine_share:.0%} of the card while text is generated and gives it "
+            f"back for training ({tool}): both phases must fit"
+        )
+    elif beside.engine_share:
+        said.append(
+            f"the inference engine keeps {beside.engine_share:.0%} of the card while the policy trains ({tool})"
+        )
+    if beside.generated:
+        said.append(
+            "text is generated by the model itself: keys and values of all rows of a generation batch at full length"
+        )
+    return said

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from finefit.errors import InputError, UnknownModel
 from finefit.formats import llamafactory, yaml11
 from finefit.formats.said import Said
+from finefit.resolve.alike import alike
 from finefit.resolve.companions import model_named
 from finefit.resolve.data import config_lengths, file_lengths
 from finefit.resolve.images import of_llamafactory, pictured
@@ -88,5 +90,11 @@ def overridden(said: Said, overrides: Mapping[str, object], dialect: yaml11.Dial
 
 def _model(settings: Settings, text: str, notes: Notes) -> Model:
     where = settings.where("model_name_or_path")
-    model = model_named(settings.said, text, where)
+    try:
+        model = model_named(settings.said, text, where)
+    except (UnknownModel, InputError) as unknown:
+        found = alike(text, where, notes, quantised=settings.stated("quantization_bit"))
+        if found is None:
+            raise unknown
+        model = found
     return restored(model, "LLaMA-Factory", where, notes)

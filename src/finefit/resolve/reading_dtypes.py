@@ -18,6 +18,7 @@ from finefit.resolve.readings.reading import Reading
 from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
 
+_ACCELERATED = ("axolotl", "trl", "ms-swift")  # their FSDP is accelerate's
 _NAMES = {"bf16": DType.BF16, "fp16": DType.FP16, "fp32": DType.FP32}
 
 
@@ -66,10 +67,16 @@ def dtypes(reading: Reading, model: Model, engine: DeepSpeed | None, quantised: 
         notes.derived("lora.dtype", "DeepSpeed casts the whole module (deepspeed@0.19.8)")
         notes.derived("master_weights", "DeepSpeed keeps an fp32 copy of the trained parameters (deepspeed@0.19.8)")
         return Dtypes(half, None, half, compute if quantised else half, master=True)
-    notes.derived("master_weights", "only DeepSpeed keeps an extra fp32 copy")
+    if reading.text("strategy") == "megatron":
+        rule = "Megatron-Core keeps 16-bit weights and an fp32 copy in its distributed optimizer"
+        for name in ("master_weights", "weight_dtype", "autocast", "lora.dtype"):
+            notes.derived(name, rule)
+        half = loaded if loaded is not DType.FP32 else DType.BF16
+        return Dtypes(half, None, half, half, master=True)
+    notes.derived("master_weights", "only DeepSpeed and Megatron keep an extra fp32 copy")
     adapters = _adapters(reading, quantised, notes)
     weights = loaded
-    sharded = (reading.text("strategy") or "").startswith("fsdp") and reading.tool != "torchtune"
+    sharded = (reading.text("strategy") or "").startswith("fsdp") and reading.tool in _ACCELERATED
     if sharded and autocast is not None and not lora:
         weights = DType.FP32
         notes.derived("weight_dtype", "accelerate upcasts trained parameters to fp32 under FSDP (accelerate@1.15.0)")

@@ -1,4 +1,4 @@
-"""A canonical reading as a complete recipe: Axolotl, TRL, torchtune and ms-swift on dense text models.
+"""A canonical reading as a complete recipe: every tool that is read but LLaMA-Factory v0, which has its own.
 
 What the tools have in common stands here; where one differs in what lies on the GPU, its source is named.
 """
@@ -14,10 +14,11 @@ from finefit.formats import deepspeed
 from finefit.formats.deepspeed import DeepSpeed
 from finefit.formats.said import Said
 from finefit.resolve.adapters import feedforward_of, kind_of, selection, targets_of
-from finefit.resolve.beside import alone
+from finefit.resolve.beside import GENERATING, PREFERENCE, alone, beside_of
 from finefit.resolve.companions import deepspeed_named
 from finefit.resolve.notes import Notes
 from finefit.resolve.optimizers import OPTIMIZER_FIELDS, check
+from finefit.resolve.parallel import parallel_of
 from finefit.resolve.reading_dtypes import Dtypes, dtypes
 from finefit.resolve.reading_rows import rows
 from finefit.resolve.readings.reading import FLAGS, KINDS, Reading
@@ -31,15 +32,32 @@ from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe, Sharding
 # The newest versions each tool allows (Requires-Dist of the wheels named)
 STACKS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "axolotl": {"axolotl": "0.19.0", "transformers": "5.16.1", "peft": "0.20.0", "accelerate": "1.13.0"},
+        "axolotl": {
+            "axolotl": "0.19.0",
+            "transformers": "5.16.1",
+            "peft": "0.20.0",
+            "accelerate": "1.13.0",
+            "trl": "1.9.0",
+        },
         "trl": {"trl": "1.16.0", "transformers": "5.24.0", "peft": "0.21.2", "accelerate": "1.15.0"},
         "ms-swift": {"ms-swift": "4.6.0", "transformers": "5.18.0", "peft": "0.20.0"},
         "torchtune": {"torchtune": "0.6.1"},
+        "litgpt": {"litgpt": "0.5.13"},
+        "torchtitan": {"torchtitan": "0.2.2"},
+        "verl": {"verl": "0.9.1", "transformers": "5.9.0"},
+        "nemo-automodel": {"nemo-automodel": "36044ad"},
+        "nemo-rl": {"nemo-rl": "7ea279a"},
+        "megatron-bridge": {"megatron-bridge": "0.3.1"},
+        "llamafactory-v1": {"llamafactory": "0.9.5", "transformers": "5.6.0", "peft": "0.18.1"},
     }
 )
 # torch's and bitsandbytes' classes, which torchtune names, by the Trainer's word for the same
 _CLASSES = {"AdamW": "adamw_torch", "PagedAdamW": "paged_adamw_32bit", "PagedAdamW8bit": "paged_adamw_8bit"}
-_CLASSES |= {"AdamW8bit": "adamw_bnb_8bit", "SGD": "sgd"}
+_CLASSES |= {"AdamW8bit": "adamw_bnb_8bit", "SGD": "sgd", "Adam": "adamw_torch", "adam": "adamw_torch_fused"}
+# What a tool takes where nothing is written: v1/core/base_trainer.py, examples/configs/sft.yaml and grpo_math_1B.yaml
+_UNSAID = {"llamafactory-v1": "AdamW", "nemo-rl": "AdamW"}
+_FUSED = ("optimizer.fused", "optimizer.implementation")  # torchtune's key, torchtitan's
+_TASKS = frozenset({"sft", "pt"}) | PREFERENCE | GENERATING
 _ALL = {"all-linear", "all"}
 # Recipe field → field of the reading it is taken from
 _SOURCES = {
@@ -68,7 +86,7 @@ def refuse(reading: Reading) -> None:
             fix="name the training config or script that uses it",
         )
     task = reading.text("task")
-    if task not in ("sft", "pt", None):
+    if task is not None and task not in _TASKS:
         raise NotModelled(
             f"training by {task} is not modelled yet",
             where=reading.where("task"),
@@ -126,15 +144,19 @@ def recipe_of(reading: Reading, said: Said, model: Model, lengths: Lengths, note
     steps = reading.whole("max_steps") or -1
     checkpointing = reading.text("checkpointing") or "none"
     if checkpointing not in ("none", "full"):
-        raise NotModelled(
-            f"{checkpointing} checkpointing is not modelled yet", where=reading.where("checkpointing"), fix="use full"
+        notes.assume(
+            f"{checkpointing} checkpointing is planned as none, an upper bound: what it recomputes is planned as kept"
         )
-    notes.derived("compiled", "torch.compile is off")
+        checkpointing = "none"
+    notes.derived("compiled", "planned as eager execution")
     notes.derived("max_samples", "every sample of the data is used")
     alone(notes)
+    parallel, beside = parallel_of(reading, notes), beside_of(reading, notes)
     notes.derived("returns_cache", "the training loop asks for no keys and values")
     notes.derived("keeps_outputs", "the training loop drops a model's outputs before backward")
     notes.derived("stack", f"the newest versions that {reading.tool}@{reading.version} allows")
+    for sentence in _own_modules(reading):
+        notes.assume(sentence)
     trained = None if lora else selection(reading, model, notes)
     return Recipe(
         method="lora" if lora else "freeze" if trained is not None else "full",
@@ -157,12 +179,29 @@ def recipe_of(reading: Reading, said: Said, model: Model, lengths: Lengths, note
         loss=reading.text("loss") or "full",
         fused_kernels=bool(reading.get("fused_kernels")),
         sharding=shards,
+        parallel=parallel,
+        beside=beside,
         epochs=_positive(reading, "epochs"),
         max_steps=steps if steps > 0 else None,
         eval_batch=reading.whole("eval_batch"),
         stack=MappingProxyType(dict(STACKS[reading.tool])),
         sources=MappingProxyType(dict(notes.sources)),
     )
+
+
+# Tools with model code of their own
+_OWN_MODULES = ("torchtune", "litgpt", "torchtitan", "megatron-bridge", "nemo-automodel", "nemo-rl")
+
+
+def _own_modules(reading: Reading) -> list[str]:
+    said = []
+    if reading.tool in _OWN_MODULES or reading.text("strategy") == "megatron":
+        said.append(
+            f"the modules that {reading.tool} runs are planned as those of transformers for the same architecture"
+        )
+    if reading.get("compiled"):
+        said.append("torch.compile is planned as eager execution, which needs as much memory or more")
+    return said
 
 
 def _engine(reading: Reading, said: Said, notes: Notes) -> DeepSpeed | None:
@@ -197,9 +236,13 @@ def _sharding(reading: Reading, model: Model, engine: DeepSpeed | None, notes: N
     if engine is not None:
         return deepspeed.sharding(engine, model.hidden)
     strategy, offload = reading.text("strategy"), reading.get("offload") or ()
-    held = offload if isinstance(offload, tuple) else ()
+    returns = reading.tool == "verl" and reading.get("offload_between")  # for each step
+    held = offload if isinstance(offload, tuple) and not returns else ()
     if strategy in ("fsdp1", "fsdp2"):
         return Sharding("fsdp", offload_optimizer="optimizer" in held, offload_params="params" in held)
+    if strategy == "megatron":
+        half = bool(reading.get("half_gradients"))
+        return Sharding("megatron", offload_optimizer="optimizer" in held, main_gradient=2 if half else 4)
     if strategy is None:
         notes.assumed(
             "sharding.kind",
@@ -211,11 +254,15 @@ def _sharding(reading: Reading, model: Model, engine: DeepSpeed | None, notes: N
 
 
 def _optimizer(reading: Reading, said: Said, model: Model, chosen: Dtypes, shards: Sharding, notes: Notes) -> Optimizer:
-    name, where = reading.text("optimizer") or "", reading.where("optimizer")
-    if reading.tool == "torchtune":
-        fused = said.entries.get("optimizer.fused")
+    name, where = reading.text("optimizer") or _UNSAID.get(reading.tool, ""), reading.where("optimizer")
+    if reading.tool == "litgpt" and reading.get("quant_bits"):  # litgpt 0.5.13 utils.py instantiate_bnb_optimizer
+        name = "PagedAdamW"
+    if reading.tool not in ("axolotl", "trl") and name in _CLASSES:
+        fused = next((said.entries[key].value for key in _FUSED if key in said.entries), None)
+        # torchtitan 0.2.2 config/job_config.py Optimizer.implementation is "fused" where it is not written
+        fused = "fused" if fused is None and reading.tool == "torchtitan" else fused
         name = _CLASSES.get(name, name)
-        name = "adamw_torch_fused" if name == "adamw_torch" and fused is not None and fused.value is True else name
+        name = "adamw_torch_fused" if name == "adamw_torch" and fused in (True, "fused") else name
     found = of_reading(reading, name, model, notes)
     if reading.get("in_backward"):
         found = replace(found, in_backward=True)
@@ -228,7 +275,7 @@ def _optimizer(reading: Reading, said: Said, model: Model, chosen: Dtypes, shard
         where=where,
     )
     if chosen.master and not found.kind.quantised:
-        notes.derived("optimizer.state_dtype", "DeepSpeed's optimizer steps on the fp32 copy (deepspeed@0.19.8)")
+        notes.derived("optimizer.state_dtype", "the optimizer steps on the fp32 copy")
         return replace(found, state_dtype=DType.FP32)
     return found
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from finefit.errors import InputError
+from finefit.resolve.beside import GENERATING, PREFERENCE
 from finefit.resolve.notes import Notes
 from finefit.resolve.readings.reading import MODEL_MAXIMUM, Reading
 from finefit.workload.lengths import Lengths
 from finefit.workload.model import Model
 
+_PROMPT = 512  # trl 0.24.0 trainer/grpo_config.py max_prompt_length
 PAD_MULTIPLE = {"axolotl": 64}  # axolotl 0.19.0 core/builders/causal.py: pad_to_multiple_of, 64 where not written
 
 
@@ -17,12 +19,23 @@ def rows(reading: Reading, model: Model, lengths: Lengths, notes: Notes) -> tupl
     Raises:
         InputError: nothing bounds the length.
     """
-    micro = reading.whole("micro_batch") or 1
-    limit = _limit(reading, model, lengths, notes)
-    notes.source("packing", reading.values["packing"].source)
+    micro = (reading.whole("micro_batch") or 1) * (reading.whole("samples") or 1)
+    limit = _limit(reading, model, lengths, notes) + (reading.whole("completion") or 0)
+    if "packing" in reading.values:
+        notes.source("packing", reading.values["packing"].source)
+    if reading.get("packing") == "remove_padding" or reading.get("padding_free"):
+        budget = reading.whole("token_budget")
+        tokens = limit * micro if budget is None else max(budget, limit)
+        rule = f"rows end to end without padding, {tokens} tokens in a micro-batch ({reading.tool}@{reading.version})"
+        for name in ("padded", "seq_len", "micro_batch"):
+            notes.derived(name, rule)
+        return tokens, 1, False, True
+    if reading.get("packing") == "stream":
+        notes.derived("padded", "rows are cut from a stream of text")
+        return limit, micro, False, True
     if reading.get("packing") == "yes":
         notes.derived("padded", "packed rows are equally long")
-        if micro > 1 and reading.tool != "torchtune":
+        if micro > 1 and reading.tool in ("axolotl", "trl", "ms-swift"):
             rule = f"{micro} packed rows of {limit} tokens are joined into one ({reading.tool}@{reading.version})"
             notes.derived("seq_len", rule)
             notes.derived("micro_batch", rule)
@@ -34,6 +47,12 @@ def rows(reading: Reading, model: Model, lengths: Lengths, notes: Notes) -> tupl
         notes.derived("seq_len", f"the longest sample, {lengths.source}")
     multiple = PAD_MULTIPLE.get(reading.tool, 1)
     row = -(-longest // multiple) * multiple
+    if reading.tool == "litgpt":
+        notes.derived("padded", "rows are padded and no mask is passed (litgpt@0.5.13 finetune/*.py)")
+        return longest, micro, False, False
+    if reading.text("task") in PREFERENCE:
+        notes.derived("padded", "chosen and rejected are padded to the longest of both")
+        return row, micro, True, False
     if multiple > 1:
         notes.derived("padded", f"rows are padded to a multiple of {multiple} ({reading.tool}@{reading.version})")
     else:
@@ -50,11 +69,19 @@ def _limit(reading: Reading, model: Model, lengths: Lengths, notes: Notes) -> in
     if lengths.longest is not None:
         notes.derived("seq_len", f"nothing cuts the samples, so the longest counts: {lengths.source}")
         return lengths.longest
-    if limit == MODEL_MAXIMUM and model.max_position > 0:
+    if limit is None and reading.text("task") in GENERATING:
+        notes.assumed(
+            "seq_len",
+            "prompts of 512 tokens",
+            f"nothing cuts the prompts: {_PROMPT} tokens, the limit of trl 0.24, are planned before each completion "
+            "(--longest N states the longest prompt)",
+        )
+        return _PROMPT
+    if limit in (MODEL_MAXIMUM, None) and model.max_position > 0:
         notes.assumed(
             "seq_len",
             "the model's own limit",
-            f"no length is written, so {reading.tool} cuts at the model's own limit of {model.max_position} tokens: an "
+            f"no length is written, so rows of the model's own limit of {model.max_position} tokens are planned: an "
             "upper bound, since the longest sample of the data decides (--longest N)",
         )
         return model.max_position

@@ -6,9 +6,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from finefit.errors import InputError, NotModelled
-from finefit.resolve.beside import alone
+from finefit.resolve.beside import PREFERENCE
 from finefit.resolve.companions import deepspeed_of
 from finefit.resolve.llamafactory_methods import adapter_kind, selection
+from finefit.resolve.llamafactory_stages import beside_of, task_of
 from finefit.resolve.notes import Notes
 from finefit.resolve.optimizers import OPTIMIZER_FIELDS, check, low_rank, optimizer
 from finefit.resolve.precision import Precision, precision
@@ -42,7 +43,7 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
         InputError: a value the tool cannot take, at its line.
         NotModelled: something understood and not modelled.
     """
-    task, method = settings.text("stage") or "sft", settings.text("finetuning_type") or "lora"
+    task, method = task_of(settings), settings.text("finetuning_type") or "lora"
     notes.source("task", settings.source("stage"))
     for field in ("method", "lora"):
         notes.source(field, settings.source("finetuning_type"))
@@ -61,7 +62,7 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
     attention = _attention(settings, model, notes)
     seq_len, padded, packing = _rows(settings, task, attention, lengths, notes)
     checkpointing, reentrant = _checkpointing(settings, shards.kind, notes)
-    loss, kernels = _kernels(settings, model, notes)
+    loss, kernels = _kernels(settings, model, task, notes)
     steps = settings.integer("max_steps", minimum=-1)
     for field, key in (
         ("micro_batch", "per_device_train_batch_size"),
@@ -71,10 +72,20 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
         ("compiled", "torch_compile"),
     ):
         notes.source(field, settings.source(key))
-    alone(notes)
+    beside = beside_of(settings, task, model, notes)
     notes.derived("returns_cache", "the Trainer asks for no keys and values (transformers@5.6.0)")
     notes.derived("keeps_outputs", "the Trainer drops a model's outputs before backward (transformers@5.6.0)")
     notes.derived("stack", "the newest versions that llamafactory@0.9.5 allows")
+    if settings.flag("fp8"):
+        notes.assume(
+            f"{settings.where('fp8')}: weights, states and saved activations keep their 16 or 32 bits; the fp8 copies "
+            "that one product makes are not counted"
+        )
+    if settings.flag("fp8_enable_fsdp_float8_all_gather"):
+        notes.assume(
+            f"{settings.where('fp8_enable_fsdp_float8_all_gather')}: layers gathered in fp8 are planned in bf16, an "
+            "upper bound"
+        )
     trained = selection(settings, model, shards.kind, notes)
     badam = settings.flag("use_badam")
     if badam:
@@ -100,6 +111,7 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
         loss=loss,
         fused_kernels=kernels,
         sharding=shards,
+        beside=beside,
         epochs=_epochs(settings),
         max_steps=steps if steps > 0 else None,
         max_samples=_max_samples(settings, notes),
@@ -257,6 +269,8 @@ def _attention(settings: Settings, model: Model, notes: Notes) -> str:
 def _rows(settings: Settings, task: str, attention: str, lengths: Lengths, notes: Notes) -> tuple[int, bool, bool]:
     """Tokens of the longest row, whether rows carry a padding mask, whether they are packed (data/processor/*.py)."""
     cutoff = settings.integer("cutoff_len", minimum=1)
+    if task == "ppo":  # train/ppo/trainer.py: a prompt of cutoff_len, then what is generated
+        cutoff += settings.integer("max_new_tokens", minimum=1)
     neat = settings.flag("neat_packing")
     packed = settings.flag("packing") or neat or (task == "pt" and settings.raw("packing") is None)
     if neat and task != "sft":
@@ -275,9 +289,9 @@ def _rows(settings: Settings, task: str, attention: str, lengths: Lengths, notes
     if lengths.longest is not None and lengths.longest < cutoff:
         longest = lengths.longest
         notes.derived("seq_len", f"the longest sample, {lengths.source}")
-    if task == "sft":
+    if task != "pt":
         longest_row = -(-longest // PAD_MULTIPLE) * PAD_MULTIPLE
-        padded = micro > 1 or longest_row != longest
+        padded = micro > 1 or longest_row != longest or task in PREFERENCE
         notes.derived("padded", "rows of a batch are padded to the longest, to a multiple of 8 (llamafactory@0.9.5)")
         return longest_row, padded, False
     notes.derived("padded", "rows of a batch are padded to the longest (transformers@5.6.0)")
@@ -307,7 +321,7 @@ def _checkpointing(settings: Settings, shards: str, notes: Notes) -> tuple[str, 
     return "full", settings.flag("use_reentrant_gc")
 
 
-def _kernels(settings: Settings, model: Model, notes: Notes) -> tuple[str, bool]:
+def _kernels(settings: Settings, model: Model, task: str, notes: Notes) -> tuple[str, bool]:
     key = "use_liger_kernel" if settings.flag("use_liger_kernel") else "enable_liger_kernel"
     for field in ("loss", "fused_kernels"):
         notes.source(field, settings.source(key))
@@ -318,6 +332,9 @@ def _kernels(settings: Settings, model: Model, notes: Notes) -> tuple[str, bool]
             f"{settings.where(key)}: LLaMA-Factory 0.9.5 has no Liger kernels for {model.family}; it has no effect"
         )
         return "full", False
+    if task not in ("pt", "sft"):  # model/model_utils/liger_kernel.py require_logits
+        notes.derived("loss", "the stages besides pt and sft need logits (llamafactory@0.9.5)")
+        return "full", True
     return "fused_linear", True
 
 

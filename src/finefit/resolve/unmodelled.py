@@ -6,13 +6,6 @@ from finefit.errors import InputError, NotModelled
 from finefit.resolve.settings import Settings
 from finefit.resolve.shown import shown
 
-_STAGES = {
-    "dpo": "preference training (stage: dpo)",
-    "kto": "KTO training (stage: kto)",
-    "rm": "reward-model training (stage: rm)",
-    "ppo": "PPO training (stage: ppo)",
-}
-
 # Switches of llamafactory 0.9.5 hparams/*.py and transformers 5.6.0 training_args.py that change memory
 _SWITCHES: dict[str, tuple[str, str]] = {
     "use_llama_pro": ("LLaMA Pro", "remove use_llama_pro"),
@@ -20,8 +13,6 @@ _SWITCHES: dict[str, tuple[str, str]] = {
     "use_unsloth_gc": ("Unsloth's checkpointing with offload", "remove use_unsloth_gc to plan plain checkpointing"),
     "shift_attn": ("shifted sparse attention (LongLoRA)", "remove shift_attn"),
     "use_kt": ("KTransformers (experts on the CPU)", "remove use_kt"),
-    "fp8": ("fp8 training", "remove the fp8 keys to plan the run in bf16"),
-    "fp8_enable_fsdp_float8_all_gather": ("fp8 training", "remove the fp8 keys to plan the run in bf16"),
     "use_v1_kernels": ("the v1 kernels of LLaMA-Factory", "remove use_v1_kernels"),
     "use_mca": ("training through Megatron-Core (use_mca)", "plan it with DeepSpeed"),
     "use_hyper_parallel": ("the HyperParallel backend", "plan it with DeepSpeed or FSDP"),
@@ -78,9 +69,7 @@ def refuse_unmodelled(settings: Settings) -> None:
             raise InputError(
                 f"{shown(value)} is none of {', '.join(allowed)}", where=settings.where(key), fix="write one of them"
             )
-    stage, method = settings.text("stage"), settings.text("finetuning_type")
-    if stage in _STAGES:
-        _refuse(settings, "stage", _STAGES[stage], "plan the sft or pt stage; it is never planned as sft in silence")
+    method = settings.text("finetuning_type")
     for key, (what, fix) in _SWITCHES.items():
         if settings.flag(key):
             _refuse(settings, key, what, fix)

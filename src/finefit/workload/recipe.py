@@ -132,6 +132,7 @@ class Sharding:
     gather_bucket: int = 500_000_000  # elements; DeepSpeed allgather_bucket_size
     overlap_comm: bool = False
     prefetch_bucket: int = 50_000_000  # elements; stage3_prefetch_bucket_size
+    main_gradient: int = 4  # bytes of an element of Megatron's gradient buffer
     persistence_threshold: int = 100_000  # elements; stage3_param_persistence_threshold
     max_live: int = 1_000_000_000  # elements; stage3_max_live_parameters
 
@@ -146,6 +147,7 @@ class Parallel:
             data-parallel ones.
         vocabulary: tensor ranks share embedding, head and logits too (Megatron, torchtitan); transformers' plans
             gather the logits.
+        one_at_a_time: the stages work on one micro-batch one after the other (``device_map``), so none waits.
     """
 
     tensor: int = 1
@@ -153,6 +155,7 @@ class Parallel:
     context: int = 1
     expert: int = 1
     vocabulary: bool = False
+    one_at_a_time: bool = False
 
     @property
     def gpus(self) -> int:
@@ -172,6 +175,7 @@ class Beside:
         reward: a frozen model of the same architecture with one output.
         engine_share: part of the card that an inference engine takes (vLLM, SGLang); 0: none on these GPUs.
         engine_sleeps: it gives that memory back while a step trains.
+        states_leave: weights and optimizer states of the trained model move to host memory while it runs.
         generated: micro-batches whose rows ``generate`` of transformers makes at once, with one KV cache; 0: none.
     """
 
@@ -182,6 +186,7 @@ class Beside:
     reward: bool = False
     engine_share: float = 0.0
     engine_sleeps: bool = False
+    states_leave: bool = False
     generated: int = 0
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from finefit.formats.said import Said
+from finefit.resolve.beside import PREFERENCE
 from finefit.resolve.readings import shared
 from finefit.resolve.readings.draft import Draft
 from finefit.resolve.readings.reading import Reading
@@ -16,9 +19,6 @@ _DEGREES = {
 }
 # Keys that change memory and are not modelled, with what to do instead
 _SWITCHES = {
-    "fp8": ("fp8 training", "remove fp8 to plan the run in bf16"),
-    "torch_compile": ("torch.compile", "remove torch_compile to plan the run without it, which needs more memory"),
-    "tiled_mlp": ("tiled MLP", "remove tiled_mlp"),
     "relora": ("ReLoRA", "remove relora to plan plain LoRA"),
     "lisa_n_layers": ("LISA", "remove lisa_n_layers"),
     "unfrozen_parameters": ("training a part of the parameters", "remove unfrozen_parameters"),
@@ -26,10 +26,16 @@ _SWITCHES = {
     "layer_offloading": ("layer offloading", "remove layer_offloading"),
     "selective_checkpointing": ("selective checkpointing", "remove selective_checkpointing"),
     "model_quantization_config": ("a quantisation config of the checkpoint", "name a 16-bit checkpoint"),
-    "quantize_moe_experts": ("quantised experts", "remove quantize_moe_experts"),
     "qat": ("quantisation-aware training", "remove qat"),
     "processor_type": ("training with pictures (processor_type)", "plan a text model"),
 }
+# Keys that save memory and are planned without
+_BOUNDED = {
+    "tiled_mlp": "MLPs that run in tiles are planned whole",
+    "quantize_moe_experts": "experts quantised while they are loaded are planned in 16 bits",
+}
+_SAME_TENSORS = ("flex_attention", "flash_attention_3", "flash_attention_4")
+_ENDING = re.compile(r"\.\(([a-z0-9_]+(?:\|[a-z0-9_]+)*)\)([a-z0-9_]*)\$?$")
 _FLASH = {"flash_attention_2": "flash2", "flash_attention": "flash2", "sdpa": "sdpa", "eager": "eager"}
 _LEGACY = {"flash_attention": "flash2", "sdp_attention": "sdpa", "eager_attention": "eager"}
 
@@ -60,6 +66,16 @@ def reading(said: Said) -> Reading:
     _precision(draft)
     _kernels(draft)
     _spread(draft)
+    _beside(draft)
+    draft.put("compiled", draft.flag("torch_compile"), "torch_compile")
+    for key, what in _BOUNDED.items():
+        if draft.flag(key):
+            draft.assumptions.append(f"{draft.where(key)}: {what}, an upper bound")
+    if draft.flag("fp8"):
+        draft.assumptions.append(
+            f"{draft.where('fp8')}: weights, states and saved activations keep their 16 or 32 bits; the fp8 copies "
+            "that one product makes are not counted"
+        )
     for key, (what, fix) in _SWITCHES.items():
         if draft.flag(key) if not isinstance(draft.raw(key), list | dict) else draft.raw(key):
             draft.refuse(what, fix, key)
@@ -108,12 +124,38 @@ def _method(draft: Draft) -> None:
     draft.put("dora", draft.flag("peft_use_dora"), "peft_use_dora")
     named = draft.raw("lora_target_modules")
     if isinstance(named, str) and set(named) & set("\\*()[]|"):
-        draft.refuse("LoRA targets by a pattern", "list the modules by name", "lora_target_modules")
+        ending = _ENDING.search(named)
+        if ending is None:
+            draft.refuse("LoRA targets by a pattern", "list the modules by name", "lora_target_modules")
+        else:  # "language_model.model.layers.[\\d]+.(mlp|self_attn).(up|down|q)_proj"
+            leaves = ",".join(f"{name}{ending[2]}" for name in ending[1].split("|"))
+            why = f"the pattern's last part names the modules that are adapted in every layer: {leaves}"
+            draft.assume("lora_targets", leaves, why, draft.where("lora_target_modules"))
     elif draft.flag("lora_target_linear"):
         draft.put("lora_targets", "all-linear", "lora_target_linear")
     else:
         names = draft.names("lora_target_modules")
         draft.put("lora_targets", ",".join(names) or None, "lora_target_modules")
+
+
+def _beside(draft: Draft) -> None:
+    """Losses of trl 1.9.0's trainers, which axolotl 0.19.0 starts (core/builders/rl.py); GRPO's other models."""
+    task = draft.values["task"].value
+    if task == "rm":
+        draft.derive("loss", "score", "AutoModelForSequenceClassification with one label (axolotl@0.19.0)")
+    elif task in PREFERENCE:
+        draft.derive("loss", "full", "all logits, then log_softmax (trl@1.9.0; the fused head came with 1.15)")
+    if task != "grpo":
+        return
+    draft.derive("loss", "full", "logits of the completion, then log_softmax (trl@1.9.0 grpo_trainer.py)")
+    method = draft.values["method"].value
+    beta = draft.number("trl.beta") if draft.stated("trl.beta") else 0.0
+    draft.put("reference", "none" if not beta else "copy" if method == "full" else "self", "trl.beta")
+    share = "vllm.gpu_memory_utilization"
+    if draft.flag("trl.use_vllm") and draft.text("trl.vllm_mode") == "colocate":
+        draft.put("engine_share", draft.number(share) if draft.stated(share) else 0.9, share)
+    elif not draft.flag("trl.use_vllm"):
+        draft.put("generated", draft.integer("gradient_accumulation_steps", minimum=1), "gradient_accumulation_steps")
 
 
 def _accumulation(draft: Draft) -> None:
@@ -145,6 +187,9 @@ def _kernels(draft: Draft) -> None:
     stated = draft.text("attn_implementation")
     if stated in _FLASH:
         draft.put("attention", _FLASH[stated], "attn_implementation")
+    elif stated and (stated in _SAME_TENSORS or "flash-attn" in stated):
+        why = f"{stated[:60]} keeps the same tensors for backward as FlashAttention-2: q, k, v, output and log-sum-exp"
+        draft.assume("attention", "flash2", why, draft.where("attn_implementation"))
     elif stated:
         draft.refuse(f"the attention {stated[:40]!r}", "use flash_attention_2 or sdpa", "attn_implementation")
     else:
@@ -185,7 +230,9 @@ def _spread(draft: Draft) -> None:
         key = "activation_offloading" if activations else "gradient_checkpointing"
         held = draft.values["offload"].value if "offload" in draft.values else ()
         draft.put("offload", tuple(sorted({*(held if isinstance(held, tuple) else ()), "activations"})), key)
-        draft.refuse("activations offloaded to the CPU", f"remove {key} to plan plain checkpointing", key)
+        draft.assumptions.append(
+            f"{draft.where(key)}: activations that are moved to host memory are planned on the GPU, an upper bound"
+        )
     degrees = shared.parallel(draft, _DEGREES)
     if "dp_shard" in degrees:
         count = shared.world(degrees, ("dp_shard", "dp_replicate", "tp", "cp"))

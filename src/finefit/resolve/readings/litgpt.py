@@ -5,10 +5,26 @@ from __future__ import annotations
 from finefit.formats.said import Said
 from finefit.resolve.readings import shared
 from finefit.resolve.readings.draft import Draft
-from finefit.resolve.readings.reading import FLAGS, Reading
+from finefit.resolve.readings.reading import Reading
 
 _LORA = ("lora_r", "lora_alpha", "lora_query", "lora_key", "lora_value")
-_NOT_YET = "LitGPT's own training loop"
+_PRECISIONS = {
+    "bf16-true": ("bf16", "none"),
+    "16-true": ("fp16", "none"),
+    "32-true": ("fp32", "none"),
+    "bf16-mixed": ("fp32", "bf16"),
+    "16-mixed": ("fp32", "fp16"),
+}
+# Switches of finetune/lora.py by the modules they adapt; lora_projection is the attention's output
+_TARGETS = {
+    "lora_query": ("q_proj",),
+    "lora_key": ("k_proj",),
+    "lora_value": ("v_proj",),
+    "lora_projection": ("o_proj",),
+    "lora_mlp": ("gate_proj", "up_proj", "down_proj"),
+    "lora_head": ("lm_head",),
+}
+_ON = ("lora_query", "lora_value")  # litgpt 0.5.13 finetune/lora.py: on where they are not written
 
 
 def reading(said: Said) -> Reading:
@@ -47,8 +63,37 @@ def reading(said: Said) -> Reading:
     draft.derive("checkpointing", "full" if several and not pretraining else "none", "litgpt@0.5.13: with FSDP alone")
     draft.put("offload", (), "devices")
     _accumulation(draft, count, nodes)
-    draft.refuse(_NOT_YET, FLAGS)
+    _precision(draft, quant, lora)
+    # chunked_cross_entropy keeps the logits' dtype; LoRA's head runs in chunks of 128 whose logits all live on
+    draft.derive("loss", "native", "litgpt@0.5.13 utils.py chunked_cross_entropy")
+    draft.derive("attention", "sdpa", "litgpt@0.5.13 model.py CausalSelfAttention, causal without a mask")
+    draft.derive("reentrant", False, "Fabric wraps blocks without reentrancy")
+    draft.put("epochs", draft.number("train.epochs"), "train.epochs")
+    draft.put("max_steps", draft.integer("train.max_steps", minimum=1), "train.max_steps")
     return draft.reading()
+
+
+def _precision(draft: Draft, quant: str | None, lora: bool) -> None:
+    """litgpt 0.5.13 utils.py get_default_supported_precision: mixed where nothing is written."""
+    stated = draft.text("precision") or "bf16-mixed"
+    load, amp = _PRECISIONS.get(stated, ("", ""))
+    if not load:
+        draft.refuse(f"the precision {stated[:20]!r}", "write bf16-true or bf16-mixed", "precision")
+        return
+    draft.put("load_dtype", load, "precision")
+    draft.put("amp", amp, "precision")
+    draft.put("adapter_dtype", load, "precision")
+    if quant:
+        draft.put("quant_kind", "fp4" if "fp4" in quant else "nf4" if "nf4" in quant else "int8", "quantize")
+        draft.put("quant_double", quant.endswith("-dq"), "quantize")
+    if not lora:
+        return
+    draft.put("lora_alpha", draft.integer("lora_alpha", minimum=1), "lora_alpha")
+    draft.put("lora_dropout", draft.number("lora_dropout"), "lora_dropout")
+    on = [key for key in _TARGETS if (draft.flag(key) if draft.stated(key) else key in _ON)]
+    stated_keys = [key for key in on if draft.stated(key)] or ["lora_r"]
+    draft.put("lora_targets", ",".join(name for key in on for name in _TARGETS[key]), *stated_keys)
+    draft.put("modules_to_save", (), "lora_r")
 
 
 def _accumulation(draft: Draft, devices: int | None, nodes: int) -> None:

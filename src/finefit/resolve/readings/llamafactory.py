@@ -113,10 +113,15 @@ def v1(said: Said) -> Reading:
     else:
         draft.put("strategy", strategy or "none", "dist_config.name")
     draft.put("max_steps", draft.integer("max_steps", minimum=-1), "max_steps")
-    draft.refuse(
-        "the v1 schema of LLaMA-Factory (USE_V1=1)",
-        "write the same run in the v0 schema (model_name_or_path: ...)",
-        "model",
-    )
+    # v1/core/model_engine.py loads dtype="auto"; FSDP 2 computes in bf16 and shards what was loaded (fsdp2.py)
+    draft.derive("load_dtype", "checkpoint", 'the v1 engine loads dtype="auto" (llamafactory@0.9.5)')
+    draft.derive("amp", "none", "v1 has no autocast: FSDP 2 or the loaded dtype decide (llamafactory@0.9.5)")
+    draft.derive("adapter_dtype", "bf16", "adapters have the dtype of the model (llamafactory@0.9.5)")
+    draft.derive("loss", "full", "transformers' own loss on all logits (llamafactory@0.9.5)")
+    draft.derive("reentrant", False, "gradient_checkpointing_enable with use_reentrant False (llamafactory@0.9.5)")
+    if lora:
+        draft.put("lora_alpha", draft.integer("peft_config.lora_alpha", minimum=1), "peft_config.lora_alpha")
+        draft.put("lora_targets", ",".join(draft.names("peft_config.target_modules")) or "all-linear", "peft_config")
+        draft.put("modules_to_save", (), "peft_config")
     shared.gpus(draft)
     return draft.reading()

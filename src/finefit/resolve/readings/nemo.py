@@ -8,7 +8,7 @@ from finefit.formats.said import Said
 from finefit.resolve.companions import find
 from finefit.resolve.readings import shared
 from finefit.resolve.readings.draft import Draft
-from finefit.resolve.readings.reading import FLAGS, Reading
+from finefit.resolve.readings.reading import Reading
 
 _TASKS = ("grpo", "dpo", "sft", "rm", "distillation")
 _SIZES = {
@@ -50,8 +50,52 @@ def automodel(said: Said) -> Reading:
     draft.put("offload", (), "distributed.strategy")
     shared.parallel(draft, {name: (f"distributed.{name}_size",) for name in ("tp", "cp", "pp", "ep")})
     _automodel_gpus(draft)
-    draft.refuse("NeMo Automodel's training loop", FLAGS)
+    _automodel_loop(draft, lora)
     return draft.reading()
+
+
+# nemo_automodel 36044ad components/loss: which of them make all logits in fp32, none, or gradients over them
+_LOSSES = {
+    "MaskedCrossEntropy": "full",
+    "ChunkedCrossEntropy": "full",
+    "FusedLinearCrossEntropy": "fused_linear",
+    "TEParallelCrossEntropy": "inplace",
+}
+
+
+def _automodel_loop(draft: Draft, lora: bool) -> None:
+    dtype = (draft.text("model.torch_dtype") or "auto").lower().removeprefix("torch.")
+    load = {"bfloat16": "bf16", "bf16": "bf16", "float32": "fp32", "fp32": "fp32", "auto": "checkpoint"}.get(dtype)
+    draft.put("load_dtype", load or "checkpoint", "model.torch_dtype")
+    draft.derive("amp", "none" if load != "fp32" else "bf16", "FSDP 2 computes in bf16 (nemo-automodel 36044ad)")
+    name = (draft.text("loss_fn._target_") or "MaskedCrossEntropy").rpartition(".")[2]
+    loss = _LOSSES.get(name)
+    if loss is None:
+        draft.refuse(f"the loss {name[:40]!r}", "use MaskedCrossEntropy", "loss_fn._target_")
+    draft.put("loss", loss, "loss_fn._target_")
+    draft.derive("reentrant", False, "checkpoint_wrapper is not reentrant (nemo-automodel 36044ad)")
+    draft.put("epochs", draft.number("step_scheduler.num_epochs"), "step_scheduler.num_epochs")
+    draft.put("max_steps", draft.integer("step_scheduler.max_steps", minimum=1), "step_scheduler.max_steps")
+    draft.put("compiled", draft.flag("compile.enabled"), "compile.enabled")
+    if not lora:
+        return
+    draft.put("lora_alpha", draft.integer("peft.alpha", minimum=1), "peft.alpha")
+    draft.put("lora_dropout", draft.number("peft.dropout"), "peft.dropout")
+    draft.derive("adapter_dtype", "bf16", "adapters have the dtype of the model (nemo-automodel 36044ad)")
+    _targets(draft)
+    draft.put("modules_to_save", (), "peft")
+
+
+def _targets(draft: Draft) -> None:
+    """``match_all_linear`` adapts every linear module but those that ``exclude_modules`` names."""
+    named = draft.names("peft.target_modules")
+    wild = [name for name in named if set(name) & set("*")]
+    if draft.flag("peft.match_all_linear") or "*_proj" in wild or "*proj" in wild or not named:
+        draft.put("lora_targets", "all-linear", "peft.match_all_linear", "peft.target_modules")
+    elif wild:
+        draft.refuse("LoRA targets by a pattern", "list the modules by name", "peft.target_modules")
+    else:
+        draft.put("lora_targets", ",".join(named), "peft.target_modules")
 
 
 def _automodel_gpus(draft: Draft) -> None:
@@ -108,7 +152,25 @@ def rl(said: Said) -> Reading:
     nodes, per_node = (draft.integer(f"cluster.{key}", minimum=1) for key in ("num_nodes", "gpus_per_node"))
     if nodes and per_node:
         draft.put("gpus", nodes * per_node, "cluster.gpus_per_node")
-    draft.refuse("NeMo RL's training loop", FLAGS)
+    # DTensorPolicyWorker loads fp32 and lets FSDP 2 compute in policy.precision (nemo_rl 7ea279a)
+    precision = (draft.text("policy.precision") or "bfloat16").lower()
+    draft.put("load_dtype", "bf16" if megatron else "fp32", "policy.precision")
+    draft.put("amp", {"bfloat16": "bf16", "float16": "fp16"}.get(precision, "none"), "policy.precision")
+    draft.derive("loss", "full", "log-probabilities of fp32 logits (nemo_rl 7ea279a)")
+    draft.derive("reentrant", False, "checkpoint_wrapper is not reentrant (nemo_rl 7ea279a)")
+    draft.put("epochs", draft.number("sft.max_num_epochs"), "sft.max_num_epochs")
+    draft.put("max_steps", draft.integer("sft.max_num_steps", minimum=1), "sft.max_num_steps")
+    share = "policy.generation.vllm_cfg.gpu_memory_utilization"
+    if draft.stated(share):
+        draft.put("engine_share", draft.number(share), share)
+        draft.derive("engine_sleeps", True, "vLLM sleeps while the policy trains (nemo_rl 7ea279a)")
+    if draft.stated("policy.optimizer.name"):
+        name = draft.text("policy.optimizer.name") or ""
+        draft.put("optimizer", name.rpartition(".")[2], "policy.optimizer.name")
+    if lora:
+        draft.put("lora_alpha", draft.integer("policy.dtensor_cfg.lora_cfg.alpha", minimum=1), "policy.dtensor_cfg")
+        draft.derive("lora_targets", "all-linear", "match_all_linear (nemo_rl 7ea279a)")
+        draft.put("modules_to_save", (), "policy.dtensor_cfg.lora_cfg.enabled")
     return draft.reading()
 
 
@@ -134,5 +196,7 @@ def bridge(said: Said) -> Reading:
     draft.derive("strategy", "megatron", "Megatron-Core with its distributed optimizer")
     draft.put("offload", (), "optimizer")
     shared.parallel(draft, {name: (f"model.{key}",) for name, key in _SIZES.items()})
-    draft.refuse("training through Megatron-Bridge", FLAGS)
+    draft.derive("load_dtype", "bf16", "bf16_mixed (megatron-bridge@0.3.1)")
+    draft.derive("amp", "none", "Megatron-Core computes in the dtype of the weights")
+    draft.derive("loss", "full", "cross entropy of fp32 logits (megatron-core fusions)")
     return draft.reading()

@@ -261,27 +261,16 @@ def commented_strategy(draft: Draft) -> None:
 
 
 def parallel(draft: Draft, degrees: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
-    """Parallel degrees above 1, by the keys that state them; recorded as a field and as a refusal."""
+    """Parallel degrees above 1, by the keys that state them."""
     out: dict[str, int] = {}
     for name, keys in degrees.items():
         size = draft.integer(*keys, minimum=-1) if draft.stated(*keys) else None
         if size is not None and size > 1:
             out[name] = size
-            if name not in ("dp_shard", "dp_replicate"):
-                draft.refuse(f"{_WORDS[name]} over {size} GPUs", f"set {keys[0]}: 1", *keys)
     if out:
         first = next(keys for name, keys in degrees.items() if name in out)
         draft.put("parallel", out, *first)
     return out
-
-
-_WORDS = {
-    "tp": "tensor parallelism",
-    "pp": "pipeline parallelism",
-    "cp": "context parallelism",
-    "sp": "sequence parallelism",
-    "ep": "expert parallelism",
-}
 
 
 def world(degrees: Mapping[str, int], names: Iterable[str]) -> int:

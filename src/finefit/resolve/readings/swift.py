@@ -7,7 +7,8 @@ from math import ceil
 from finefit.formats.said import Entry, Said
 from finefit.resolve.readings import shared
 from finefit.resolve.readings.draft import Draft
-from finefit.resolve.readings.reading import KINDS, MODEL_MAXIMUM, Reading
+from finefit.resolve.readings.reading import KINDS, MODEL_MAXIMUM, Reading, Value
+from finefit.workload.sourced import Origin, Source
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _ATTENTION = {"flash_attn": "flash2", "flash_attention_2": "flash2", "sdpa": "sdpa", "eager": "eager"}
@@ -39,6 +40,7 @@ def reading(said: Said) -> Reading:
     _task(draft)
     _method(draft, megatron)
     _length(draft, megatron)
+    _beside(draft)
     if megatron:
         _with_megatron(draft)
     else:
@@ -96,6 +98,30 @@ def _method(draft: Draft, megatron: bool) -> None:
     draft.put("modules_to_save", draft.names("modules_to_save"), "modules_to_save")
 
 
+def _beside(draft: Draft) -> None:
+    """What RLHF keeps beside the policy (ms-swift 4.6.0 arguments/rlhf_args.py, rlhf_trainers/*)."""
+    task, method = draft.values["task"].value, draft.values["method"].value
+    if task == "rm":
+        draft.derive("loss", "score", "a sequence classifier with one label (ms-swift@4.6.0)")
+    if task not in ("grpo", "ppo"):
+        return
+    completion = "max_completion_length"
+    draft.put("completion", draft.integer(completion, minimum=1) if draft.stated(completion) else 512, completion)
+    beta = draft.number("beta") if draft.stated("beta") else 0.04
+    draft.put("reference", "none" if not beta else "copy" if method == "full" else "self", "beta")
+    if task == "ppo":
+        draft.derive("critic", True, "PPO trains a value model (ms-swift@4.6.0 rlhf_trainers/ppo_trainer.py)")
+        draft.put("reward", draft.stated("reward_model"), "reward_model")
+    if not draft.flag("use_vllm"):
+        draft.derive("generated", 1, "a micro-batch is generated at a time (ms-swift@4.6.0)")
+    elif draft.text("vllm_mode") == "colocate":
+        share = "vllm_gpu_memory_utilization"
+        draft.put("engine_share", draft.number(share) if draft.stated(share) else 0.9, share)
+        level = "sleep_level"
+        draft.put("engine_sleeps", bool(draft.stated(level) and draft.integer(level)), level)
+        draft.put("offload_between", draft.flag("offload_model") and draft.flag("offload_optimizer"), "offload_model")
+
+
 def _length(draft: Draft, megatron: bool) -> None:
     length = draft.integer("max_length", minimum=1)
     if length is None:
@@ -105,7 +131,7 @@ def _length(draft: Draft, megatron: bool) -> None:
         draft.put("seq_len", length, "max_length")
     draft.put("packing", "yes" if draft.flag("packing") else "no", "packing")
     if draft.flag("padding_free") and not megatron and not draft.flag("packing"):
-        draft.refuse("padding-free batches", "remove padding_free, or use packing", "padding_free")
+        draft.put("padding_free", True, "padding_free")
 
 
 # swift/optimizers/galore/utils.py get_optimizer: the class by optim
@@ -190,17 +216,12 @@ def _trainer_spread(draft: Draft) -> None:
             "strategy", strategy, "GPUs per process: more than one splits the model by layers (ms-swift@4.6.0)"
         )
         if split:
-            draft.refuse(
-                f"a model split by layers over the GPUs of one process ({place})",
-                "set NPROC_PER_NODE to the number of GPUs",
-            )
+            each = listed // count
+            draft.values["parallel"] = Value({"device_map": each}, Source(Origin.STATED, place), place)
     if "offload" not in draft.values:
         draft.put("offload", (), "deepspeed")
     if sequence > 1:
         draft.put("parallel", {"sp": sequence}, "sequence_parallel_size")
-        draft.refuse(
-            f"sequence parallelism over {sequence} GPUs", "remove sequence_parallel_size", "sequence_parallel_size"
-        )
     if draft.stated("device_groups.nproc_per_node"):
         draft.put("gpus", draft.integer("device_groups.nproc_per_node", minimum=1), "device_groups.nproc_per_node")
     shared.gpus(draft)
@@ -214,7 +235,14 @@ def _with_megatron(draft: Draft) -> None:
     granularity = draft.text("recompute_granularity") or "selective"
     draft.put("checkpointing", granularity if granularity != "none" else "none", "recompute_granularity")
     draft.put("strategy", "megatron", "tensor_model_parallel_size")
-    draft.refuse("training through Megatron-Core (megatron sft)", "plan it with swift sft and DeepSpeed")
+    dtype = (draft.text("torch_dtype") or "bfloat16").removeprefix("torch.")
+    draft.put("load_dtype", _DTYPES.get(dtype), "torch_dtype")
+    draft.derive("amp", "none", "Megatron-Core computes in the dtype of the weights")
+    draft.derive("loss", "full", "cross entropy of fp32 logits (megatron-core)")
+    draft.derive("attention", "flash2", "attention_backend flash (ms-swift@4.6.0 megatron/arguments)")
+    draft.derive("reentrant", True, "Megatron-Core's checkpoint recomputes whole layers")
+    wide = "accumulate_allreduce_grads_in_fp32"
+    draft.put("half_gradients", not draft.flag(wide), wide)
     offloads = draft.flag("optimizer_cpu_offload")
     draft.put("offload", ("optimizer",) if offloads else (), "optimizer_cpu_offload")
     degrees = shared.parallel(draft, _MEGATRON)

@@ -49,14 +49,36 @@ def reading(said: Said) -> Reading:
     draft.put("adapter_dtype", {"bf16": "bf16", "fp32": "fp32"}.get(dtype), "dtype")
     loss = draft.text("loss._component_") or ""
     chunked = "LinearCrossEntropy" in loss or "Chunked" in loss
-    draft.put("loss", "chunked" if chunked else "full", "loss._component_")
+    task = draft.values["task"].value
+    if task in ("dpo", "grpo", "ppo"):
+        draft.derive("loss", "native", "log_softmax in the dtype of the logits (torchtune@0.6.1 rlhf/utils)")
+    else:
+        draft.put("loss", "chunked" if chunked else "full", "loss._component_")
+    if task in ("grpo", "ppo"):
+        _reinforcement(draft, str(task))
     draft.derive("attention", "sdpa", "torchtune@0.6.1 modules/attention_utils.py")
     draft.derive("reentrant", False, "torchtune@0.6.1 training/activations.py wraps without reentrancy")
     draft.put("epochs", draft.number("epochs"), "epochs")
     draft.put("eval_batch", None, "run_val_every_n_steps")
-    if draft.flag("compile"):
-        draft.refuse("torch.compile", "set compile: False", "compile")
+    draft.put("compiled", draft.flag("compile"), "compile")
     return draft.reading()
+
+
+def _reinforcement(draft: Draft, task: str) -> None:
+    """A frozen reference, text generated on the same GPU with a KV cache, and for PPO a value and a reward model.
+
+    torchtune 0.6.1 recipes/ppo_full_finetune_single_device.py, recipes/dev/grpo_full_finetune_distributed.py: rows of
+    a step are ppo_batch_size / gradient_accumulation_steps of PPO, grpo_samples for each of batch_size prompts of GRPO
+    in forward_batch_size prompts at a time.
+    """
+    draft.put("completion", draft.integer("max_generated_tokens", minimum=1), "max_generated_tokens")
+    draft.derive("reference", "copy", "the reference policy is a second model in memory (torchtune@0.6.1)")
+    draft.derive("generated", 1, "a forward batch is generated at a time (torchtune@0.6.1)")
+    if task == "ppo":
+        draft.derive("critic", True, "value_checkpointer: a value model is trained (torchtune@0.6.1)")
+        draft.derive("reward", True, "reward_checkpointer: a reward model scores (torchtune@0.6.1)")
+        return
+    draft.put("samples", draft.integer("grpo_samples", minimum=1), "grpo_samples")
 
 
 def _model(draft: Draft, key: str, component: str) -> None:
@@ -98,12 +120,11 @@ def _method(draft: Draft, key: str, component: str) -> None:
     name = "dora" if draft.flag(f"{section}.use_dora") else "lora"
     draft.put("method", f"{'q' if quantised else ''}{name}" if adapters else "full", key)
     if name == "dora" and adapters:
-        draft.refuse("DoRA", "remove use_dora to plan plain LoRA, which needs less memory", f"{section}.use_dora")
+        draft.put("dora", True, f"{section}.use_dora")
     if quantised:
         draft.put("quant_bits", 4, key)
         draft.derive("quant_kind", "nf4", "torchao NF4 (torchtune@0.6.1)")
         draft.derive("quant_double", True, "torchao NF4 quantises its scales (torchtune@0.6.1)")
-        draft.refuse("torchao's NF4 (QLoRA of torchtune)", "plan lora, or QLoRA through TRL or Axolotl", key)
     if not adapters:
         return
     for field, setting in (("rank", "lora_rank"), ("lora_alpha", "lora_alpha")):
@@ -138,10 +159,9 @@ def _spread(draft: Draft, recipe: str) -> None:
         offload |= set(shared.FSDP_OFFLOAD)
     if draft.flag("enable_activation_offloading"):
         offload.add("activations")
-        draft.refuse(
-            "activations offloaded to the CPU",
-            "set enable_activation_offloading: False",
-            "enable_activation_offloading",
+        draft.assumptions.append(
+            f"{draft.where('enable_activation_offloading')}: activations that are moved to host memory are planned on "
+            "the GPU, an upper bound"
         )
     draft.put(
         "offload",

@@ -45,7 +45,8 @@ def reading(said: Said) -> Reading:
     key = "gradient_accumulation_steps"
     draft.put("grad_accum", draft.integer(key, minimum=1), key)
     _length(draft, task)
-    draft.put("packing", "yes" if draft.flag("packing") else "no", "packing")
+    packed = draft.flag("packing") and task in ("sft", "pt")
+    draft.put("packing", "yes" if packed else "no", "packing")
     draft.put("optimizer", draft.text("optim"), "optim")
     shared.low_rank(draft)
     switches = ("activation_checkpointing", "gradient_checkpointing")
@@ -59,6 +60,7 @@ def reading(said: Said) -> Reading:
     draft.put("eval_batch", size if evaluates else None, "per_device_eval_batch_size")
     _precision(draft)
     _kernels(draft)
+    _beside(draft, task)
     _spread(draft)
     for gone, sentence in _GONE.items():
         if draft.stated(gone):
@@ -114,7 +116,8 @@ def _length(draft: Draft, task: str) -> None:
             rule = "max_prompt_length + max_completion_length"
             draft.derive("seq_len", prompt + completion, rule, "max_completion_length")
         else:
-            draft.assume("seq_len", None, "prompts are not cut (trl@1.16.0), so the length is that of the data")
+            draft.values.pop("seq_len", None)
+            draft.put("completion", completion, "max_completion_length")
         return
     entry = draft.said.entries.get("max_length")
     if entry is not None and entry.value is None:
@@ -148,6 +151,28 @@ def _kernels(draft: Draft) -> None:
         draft.put("reentrant", bool(kwargs["use_reentrant"]), "gradient_checkpointing_kwargs")
     else:
         draft.derive("reentrant", False, "use_reentrant is False where it is not written (trl@1.16.0 sft_trainer.py)")
+
+
+def _beside(draft: Draft, task: str) -> None:
+    """Reference and generation of the trainers (trl 1.16.0 dpo_trainer.py, grpo_trainer.py, reward_trainer.py)."""
+    method = draft.values["method"].value
+    if task == "rm":
+        draft.derive("loss", "score", "AutoModelForSequenceClassification with one label (trl@1.16.0)")
+    if draft.flag("precompute_ref_log_probs"):
+        draft.put("reference", "none", "precompute_ref_log_probs")
+    if task not in ("grpo", "rloo"):
+        return
+    beta = draft.number("beta") if draft.stated("beta") else 0.0 if task == "grpo" else 0.05
+    draft.put("reference", "none" if not beta else "copy" if method == "full" else "self", "beta")
+    if not draft.flag("use_vllm"):
+        accumulated = draft.integer("gradient_accumulation_steps", minimum=1) or 1
+        steps = draft.integer("steps_per_generation", minimum=1) if draft.stated("steps_per_generation") else None
+        rule = "a generation batch is steps_per_generation micro-batches, as many as are accumulated (trl@1.16.0)"
+        draft.derive("generated", steps or accumulated, rule, "steps_per_generation")
+    elif (draft.text("vllm_mode") or "colocate") == "colocate":
+        share = "vllm_gpu_memory_utilization"
+        draft.put("engine_share", draft.number(share) if draft.stated(share) else 0.3, share)
+        draft.put("engine_sleeps", draft.flag("vllm_enable_sleep_mode"), "vllm_enable_sleep_mode")
 
 
 def _spread(draft: Draft) -> None:
