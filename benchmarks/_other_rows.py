@@ -138,6 +138,15 @@ TEXTS: dict[str, dict[str, Any]] = {
         "position_biased_input": False,
         **_BERT,
     },
+    "whisper-small": {
+        "model_type": "whisper",
+        "d_model": 768,
+        "encoder_layers": 3,
+        "decoder_layers": 3,
+        "encoder_attention_heads": 12,
+        "encoder_ffn_dim": 3072,
+        "max_target_positions": 512,
+    },
     "t5-base": {"model_type": "t5", "d_model": 768, "num_heads": 12, "d_ff": 3072, "num_layers": 3},
     "flan-t5-large": {
         "model_type": "t5",

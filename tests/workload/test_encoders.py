@@ -58,3 +58,10 @@ def test_modernberts_first_layer_has_one_norm_less() -> None:
     model = read({"model_type": "modernbert", "architectures": ["ModernBertForMaskedLM"], "num_hidden_layers": 4})
     norms = [sum(p.kind == "norm" for p in layer_parameters(model, index)) for index in range(4)]
     assert norms == [1, 2, 2, 2]
+
+
+def test_whispers_depths_differ_and_its_table_of_sound_is_fixed() -> None:
+    sizes = {"encoder_layers": 32, "encoder_attention_heads": 20, "d_model": 1280, "num_mel_bins": 128}
+    turbo = read({"model_type": "whisper", **sizes, "decoder_layers": 4, "vocab_size": 51_866})
+    assert parameter_count(turbo) == 808_878_080  # openai/whisper-large-v3-turbo
+    assert [len(layer_parameters(turbo, index)) for index in (0, 31, 32)] == [15, 15, 24]

@@ -127,7 +127,7 @@ def _head(config: Mapping[str, Any], family: str) -> tuple[str, int]:
     return ("pooler" if pooled else "none"), count
 
 
-_SEQ2SEQ = frozenset({"t5", "mt5"})
+_SEQ2SEQ = frozenset({"t5", "mt5", "whisper"})
 
 
 def is_seq2seq(config: Mapping[str, Any]) -> bool:
@@ -145,6 +145,8 @@ def seq2seq_of(keys: Keys, dtype: DType, stated: bool, name: str) -> Model:
     Raises:
         InputError: a needed key is missing or has an impossible value.
     """
+    if keys.get("model_type") == "whisper":
+        return _whisper(keys, dtype, stated, name)
     hidden, heads = keys.size("d_model", "hidden_size", default=512), keys.size("num_heads", default=8)
     encoder = keys.size("num_layers", "num_hidden_layers", default=6)
     decoder = keys.size("num_decoder_layers", default=encoder)
@@ -174,6 +176,43 @@ def seq2seq_of(keys: Keys, dtype: DType, stated: bool, name: str) -> Model:
         head="seq2seq",
         encoder_layers=encoder,
         relative_positions=keys.size("relative_attention_num_buckets", default=32),
+        checkpoint_dtype=dtype,
+        dtype_stated=stated,
+        origin=keys.where,
+    )
+
+
+def _whisper(keys: Keys, dtype: DType, stated: bool, name: str) -> Model:
+    """configuration_whisper.py: both stacks are alike but in depth; 30 seconds of sound are 1,500 places."""
+    hidden, heads = keys.size("d_model", "hidden_size", default=384), keys.size("encoder_attention_heads", default=6)
+    encoder, decoder = keys.size("encoder_layers", default=4), keys.size("decoder_layers", default=4)
+    dropout = keys.number("dropout", default=0.0)
+    return Model(
+        name=name,
+        family="whisper",
+        hidden=hidden,
+        layers=encoder + decoder,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        ffn=keys.size("encoder_ffn_dim", default=4 * hidden),
+        vocab=keys.size("vocab_size", default=51_865),
+        tied=True,
+        activation=str(keys.get("activation_function") or "gelu"),
+        gated_mlp=False,
+        norm="layer",
+        qkv_bias=True,
+        o_bias=True,
+        mlp_bias=True,
+        position="learned",
+        max_position=keys.size("max_target_positions", default=448),
+        attention_dropout=keys.number("attention_dropout", default=0.0),
+        residual_dropout=dropout,
+        embedding_dropout=dropout,
+        head="seq2seq",
+        encoder_layers=encoder,
+        mel_bins=keys.size("num_mel_bins", default=80),
+        source_positions=keys.size("max_source_positions", default=1500),
         checkpoint_dtype=dtype,
         dtype_stated=stated,
         origin=keys.where,

@@ -161,7 +161,8 @@ def _adapt(module: Any, recipe: Recipe) -> Any:
     lora = recipe.lora
     assert lora is not None
     config = lora_config(recipe)
-    if not hasattr(module, "prepare_inputs_for_generation"):  # an encoder
+    # an encoder, or Whisper, whose input is no text
+    if not hasattr(module, "prepare_inputs_for_generation") or module.config.model_type == "whisper":
         config.task_type = None
     adapted: Any = get_peft_model(module, config, autocast_adapter_dtype=lora.dtype == DType.FP32)
     for name, parameter in adapted.named_parameters():

@@ -8,18 +8,36 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING
 
+from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
 
+_DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP16: torch.float16}
 _CLASSES = {
     "mlm": "AutoModelForMaskedLM",
     "token": "AutoModelForTokenClassification",
     "seq2seq": "AutoModelForSeq2SeqLM",
+    "whisper": "AutoModelForSpeechSeq2Seq",
 }
 
 
 def encoder_config(model: Model) -> Any:
     """The configuration of an encoder, or an encoder-decoder, from its dimensions."""
+    if model.family == "whisper":
+        decoder = model.layers - model.encoder_layers
+        return CONFIG_MAPPING["whisper"](
+            vocab_size=model.vocab,
+            d_model=model.hidden,
+            encoder_layers=model.encoder_layers,
+            decoder_layers=decoder,
+            encoder_attention_heads=model.heads,
+            decoder_attention_heads=model.heads,
+            encoder_ffn_dim=model.ffn,
+            decoder_ffn_dim=model.ffn,
+            num_mel_bins=model.mel_bins,
+            dropout=model.residual_dropout,
+            **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 1),
+        )
     if model.head == "seq2seq":
         return CONFIG_MAPPING[model.family](
             vocab_size=model.vocab,
@@ -73,11 +91,18 @@ def encoder_config(model: Model) -> Any:
 
 def auto_class(model: Model) -> Any:
     """The class with the head of the model; a model without one is traced as a classifier of rows."""
-    return getattr(transformers, _CLASSES.get(model.head, "AutoModelForSequenceClassification"))
+    return getattr(
+        transformers,
+        _CLASSES.get("whisper" if model.family == "whisper" else model.head, "AutoModelForSequenceClassification"),
+    )
 
 
 def labels(model: Model, recipe: Recipe, device: str) -> dict[str, Any]:
-    """One label a row where the head gives one vector a row."""
+    """One label a row where the head gives one vector a row; the sound of Whisper, without ids or a mask."""
+    if model.family == "whisper":
+        shape = (recipe.micro_batch, model.mel_bins, 2 * model.source_positions)
+        sound = torch.zeros(shape, dtype=_DTYPES[recipe.weight_dtype], device=device)
+        return {"input_features": sound, "input_ids": None, "attention_mask": None}
     if model.head in ("lm", "mlm", "token", "seq2seq"):
         return {}
     return {"labels": torch.zeros(recipe.micro_batch, dtype=torch.long, device=device)}

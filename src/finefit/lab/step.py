@@ -141,7 +141,9 @@ def run(
         for _ in range(micro_batches):
             tracker.mark("forward", step[0])
             first = len(tracker)
-            batch = {**_batch(recipe.micro_batch, recipe.seq_len, device), **pictures()}
+            found = {**_batch(recipe.micro_batch, recipe.seq_len, device), **pictures()}
+            batch = {name: value for name, value in found.items() if value is not None}
+            del found
             known.update(dict.fromkeys(range(first, len(tracker)), ("buffers", "")))
             outputs = module(**batch, **fused, use_cache=recipe.returns_cache)
             logits = None if fused else tracker.block_of(outputs.logits)

@@ -105,7 +105,7 @@ class Builder:
             if p.kind == "linear" and recipe.quant is not None:
                 self._quantised(name, module, p.numel)
             else:
-                trained = recipe.method != "lora" and not frozen and p.kind != "router_bias"
+                trained = recipe.method != "lora" and not frozen and p.kind not in ("router_bias", "fixed")
                 copies = recipe.parallel.expert if p.kind == "experts" else 1
                 dtype = self._resident_dtype(p.kind)
                 if recipe.trained is not None:
@@ -469,6 +469,10 @@ def build_step(model: Model, recipe: Recipe, *, folded: bool = False, frozen: bo
     if model.head == "seq2seq":
         from finefit.step.seq2seq import Seq2Seq  # it builds on the class above
 
+        if model.family == "whisper":
+            from finefit.step.whisper import Whisper
+
+            return Whisper(model, recipe, frozen).build(folded)
         return Seq2Seq(model, recipe, frozen).build(folded)
     if model.head not in DECODERS:
         from finefit.step.encoder import EncoderBuilder  # it builds on the class above

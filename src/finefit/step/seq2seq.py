@@ -160,7 +160,7 @@ class Seq2Seq(Builder):
         return net.add(hidden, self.dropout(self.feed_forward(normed, last)))
 
     def stack(self, hidden: Ref, at: _Stack, span: range, path: str, folded: bool) -> Ref:
-        for index, repeat in _folds(span) if folded else [(i, 1) for i in span]:
+        for index, repeat in folds(span) if folded else [(i, 1) for i in span]:
             name = f"{path}.{index - span.start}"
             with self.tape.block(name, index, repeat=repeat) as block, self.tape.module(name):
                 if index != span.start:  # the first is registered with its table of distances
@@ -247,7 +247,7 @@ class Seq2Seq(Builder):
             return loss
 
 
-def _folds(span: range) -> list[tuple[int, int]]:
+def folds(span: range) -> list[tuple[int, int]]:
     """(layer, how many it stands for): the first two, one for those between, the last two."""
     if len(span) <= 5:
         return [(index, 1) for index in span]

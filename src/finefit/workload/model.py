@@ -165,7 +165,9 @@ class Model:
     encoder_layers: int = 0  # of ``layers``, the first ones that read the source of an encoder-decoder
     labels: int = 2  # of a classification head
     token_types: int = 0  # rows of BERT's table of segments
-    relative_positions: int = 0  # rows of DeBERTa's table of distances
+    relative_positions: int = 0  # rows of the table of distances of DeBERTa and T5
+    mel_bins: int = 0  # of Whisper's spectrogram
+    source_positions: int = 0  # Whisper's encoder always reads so many
     checkpoint_dtype: DType = DType.BF16
     dtype_stated: bool = True  # False: config.json names no dtype, checkpoint_dtype is what the loader falls back to
     checkpoint_quant: str = ""  # "gptq", "awq", ... when the stored weights are quantised already

@@ -1,15 +1,19 @@
-"""T5 and mT5: an encoder, and a decoder that attends to it; parameter tensors from dimensions.
+"""T5 and mT5, and through ``whisper`` that family: an encoder and a decoder that attends to it.
 
 transformers 5.24.0 ``models/t5/modeling_t5.py``. Layers 0 to ``Model.encoder_layers`` - 1 are the encoder's.
 """
 
 from __future__ import annotations
 
+from finefit.workload import whisper
 from finefit.workload.families import Layout
 from finefit.workload.model import Model
 from finefit.workload.parameter import Parameter
 
-LAYOUTS = {"t5": Layout(embedding="shared", final_norm="decoder.final_layer_norm", head="lm_head")}
+LAYOUTS = {
+    "t5": Layout(embedding="shared", final_norm="decoder.final_layer_norm", head="lm_head"),
+    "whisper": Layout(embedding="decoder.embed_tokens", final_norm="decoder.layer_norm", head="proj_out"),
+}
 
 
 def _linear(path: str, n_in: int, n_out: int) -> Parameter:
@@ -18,6 +22,8 @@ def _linear(path: str, n_in: int, n_out: int) -> Parameter:
 
 def embedding_parameters(model: Model) -> tuple[Parameter, ...]:
     """The one embedding (V, H) of source and target."""
+    if model.family == "whisper":
+        return whisper.embedding_parameters(model)
     return (Parameter("shared.weight", (model.vocab, model.hidden), "embedding"),)
 
 
@@ -28,6 +34,8 @@ def _attention(model: Model, path: str) -> list[Parameter]:
 
 def layer_parameters(model: Model, index: int) -> tuple[Parameter, ...]:
     """Tensors of one block; the first of each stack has the table of distances (buckets, A)."""
+    if model.family == "whisper":
+        return whisper.layer_parameters(model, index)
     decodes = index >= model.encoder_layers
     out = _attention(model, "layer.0.SelfAttention")
     if index in (0, model.encoder_layers):
@@ -49,6 +57,8 @@ def _norm(model: Model, path: str) -> Parameter:
 
 def final_parameters(model: Model) -> tuple[Parameter, ...]:
     """The norms that end the two stacks."""
+    if model.family == "whisper":
+        return whisper.final_parameters(model)
     return (_norm(model, "encoder.final_layer_norm"), _norm(model, "decoder.final_layer_norm"))
 
 
