@@ -39,6 +39,7 @@ _OPAQUE = {
     "llama4": "llama4_text",
     "gemma4": "gemma4_text",
     "lfm2_vl": "lfm2",
+    "mllama": "llama",  # its self-attention layers; those that attend to the tower are counted with it
 }
 # The class of the text_config gives these where the file leaves them out; keys as in config.json.
 _TEXT_DEFAULTS: dict[str, dict[str, Any]] = {

@@ -35,6 +35,7 @@ def encoder_config(model: Model) -> Any:
             encoder_ffn_dim=model.ffn,
             decoder_ffn_dim=model.ffn,
             num_mel_bins=model.mel_bins,
+            max_target_positions=model.max_position,
             dropout=model.residual_dropout,
             **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 1),
         )

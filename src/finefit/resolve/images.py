@@ -29,8 +29,8 @@ PARTS = ("tower", "projector", "language")
 _ASSUMED_SIDE = 768  # the largest picture that LLaMA-Factory lets through by default (image_max_pixels)
 _SMALLER = (768, 672, 560, 448, 336, 224)
 _BOUND = (
-    "of the tower that reads pictures or sound only the parameters are counted, not what it computes: "
-    "the memory is a lower bound"
+    "of the tower that reads pictures or sound, and of layers that attend to it, only the parameters are counted, "
+    "not what they compute: the memory is a lower bound"
 )
 _SIZE = re.compile(r"(\d+)(?:\s*[xX×]\s*(\d+))?")
 
