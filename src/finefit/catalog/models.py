@@ -253,7 +253,7 @@ def _put(config: dict[str, Any], key: str, text: str) -> None:
     *blocks, last = key.split(".")
     for block in blocks:
         config = config.setdefault(block, {})
-    items = text.split("|")
+    items = [] if text.startswith("[") else text.split("|")
     config[last] = [_value(item) for item in items if item] if len(items) > 1 else _value(text)
 
 
