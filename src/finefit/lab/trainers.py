@@ -29,11 +29,12 @@ from finefit.lab.shim import fake_cuda
 from finefit.lab.step import MICRO_BATCHES, STEPS, label_residents, tensors_of, watch_loss
 from finefit.lab.trace import no_collection
 from finefit.lab.tracker import Label, Tracker, canonical
+from finefit.lab.versions import quiet
 from finefit.memory.timeline import Timeline
 from finefit.step.size import Dims
 from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
-from finefit.workload.recipe import Optimizer, Recipe
+from finefit.workload.recipe import Beside, Optimizer, Recipe
 
 TRAINERS = ("trainer", "sft", "dpo")
 _OPTIM = {("adamw", "fused"): "adamw_torch_fused", ("adamw_8bit", "fused"): "adamw_bnb_8bit", ("sgd", "foreach"): "sgd"}
@@ -191,6 +192,8 @@ def trace_trainer(kind: str, model: Model, recipe: Recipe, *, arch: str = "sm80"
     Raises:
         NotModelled: something in the recipe cannot be traced through this trainer.
     """
+    if kind == "dpo":  # the trainer itself loads the reference and makes the loss
+        recipe = replace(recipe, task="sft", beside=Beside())
     refuse_untraced(recipe)
     if kind not in TRAINERS:
         raise NotModelled(f"no trainer is called {kind!r}", fix=f"use one of {', '.join(TRAINERS)}")
@@ -201,7 +204,7 @@ def trace_trainer(kind: str, model: Model, recipe: Recipe, *, arch: str = "sm80"
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        transformers.logging.set_verbosity_error()
+        stack.enter_context(quiet())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         recompute = stack.enter_context(fake_cuda(attention(arch), arch))
         stack.enter_context(_one_gpu())
