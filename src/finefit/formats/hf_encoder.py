@@ -147,7 +147,8 @@ def seq2seq_of(keys: Keys, dtype: DType, stated: bool, name: str) -> Model:
     """
     if keys.get("model_type") == "whisper":
         return _whisper(keys, dtype, stated, name)
-    hidden, heads = keys.size("d_model", "hidden_size", default=512), keys.size("num_heads", "num_attention_heads", default=8)
+    hidden = keys.size("d_model", "hidden_size", default=512)
+    heads = keys.size("num_heads", "num_attention_heads", default=8)
     encoder = keys.size("num_layers", "num_hidden_layers", default=6)
     decoder = keys.size("num_decoder_layers", default=encoder)
     projection = str(keys.get("feed_forward_proj") or ("gated-gelu" if keys.get("model_type") == "mt5" else "relu"))
