@@ -7,21 +7,25 @@ from functools import partial
 from typing import Any
 
 import torch
+import transformers
 from torch.utils.checkpoint import checkpoint
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from finefit.errors import NotModelled
 from finefit.lab.config import config_of
+from finefit.lab.configured import Configured
 from finefit.lab.encoder import auto_class
 from finefit.lab.flash import FLASH
 from finefit.lab.versions import TRANSFORMERS as VERSION
 from finefit.lab.vision import freeze, untouched
 from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
-from finefit.workload.recipe import Recipe, Trained
+from finefit.workload.recipe import Beside, Recipe, Trained
 
 DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP16: torch.float16}
+_TASKS = ("sft", "pt")  # a language model's own loss
 _DTYPE = "dtype" if VERSION >= (4, 56) else "torch_dtype"  # renamed in transformers 4.56
+ALL_LINEAR = "all-linear"  # PEFT's own word, for models whose modules finefit does not know
 _ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash2": FLASH}
 
 
@@ -29,10 +33,14 @@ def refuse_untraced(recipe: Recipe) -> None:
     """Refuse what the tracer would otherwise leave out in silence.
 
     Raises:
-        NotModelled: sharding, compiled or fused kernels, a fused loss, another attention or checkpoint mode.
+        NotModelled: sharding, another task or model beside, compiled or fused kernels, a fused loss, another
+            attention or checkpoint mode.
     """
     for wrong, what in (
         (recipe.sharding.kind != "none", f"sharding ({recipe.sharding.kind})"),
+        (recipe.parallel.gpus > 1 or recipe.parallel.expert > 1, "tensor, pipeline, context or expert parallelism"),
+        (recipe.task not in _TASKS, f"the loss of {recipe.task}"),
+        (recipe.beside != Beside(), "other models beside the one that is trained"),
         (recipe.compiled, "torch.compile"),
         (recipe.fused_kernels, "fused kernels"),
         (recipe.loss not in ("full", "chunked"), f"loss {recipe.loss!r}"),
@@ -46,24 +54,30 @@ def refuse_untraced(recipe: Recipe) -> None:
             raise NotModelled(f"{what} cannot be traced yet", fix="trace the recipe without it")
 
 
-def load_model(model: Model, recipe: Recipe, device: str = "cuda", config: Mapping[str, Any] | None = None) -> Any:
+def load_model(
+    model: Model, recipe: Recipe, device: str = "cuda", config: Mapping[str, Any] | Configured | None = None
+) -> Any:
     """The model as ``from_pretrained`` leaves it: in the recipe's dtype, quantised weight by weight.
 
     Args:
-        config: a config.json to build from; None: from the model's dimensions.
+        config: a config.json to build from, its keys or as read; None: from the model's dimensions.
 
     On "cuda" it must run inside ``shim.fake_cuda`` and a ``FakeTensorMode``.
 
     Raises:
         NotModelled: the family is unknown, or its code refuses the attention implementation.
     """
-    built = config_of(model) if config is None else CONFIG_MAPPING[config["model_type"]](**config)
+    if not isinstance(config, Configured):
+        built = config_of(model) if config is None else CONFIG_MAPPING[config["model_type"]](**config)
+        config = Configured(built, trusted=False, name=model.origin)
+        auto = _auto_class(model)
+    else:
+        plain = model.head == "lm" and model.tower is None
+        auto = getattr(transformers, config.auto_class()) if plain else _auto_class(model)
     dtype = DTYPES[recipe.weight_dtype]
     try:
         with torch.device(device):
-            module: Any = _auto_class(model).from_config(
-                built, attn_implementation=_ATTENTION[recipe.attention], **{_DTYPE: dtype}
-            )
+            module: Any = config.build(auto, attn_implementation=_ATTENTION[recipe.attention], **{_DTYPE: dtype})
     except ValueError as error:  # Gemma 2 has no SDPA
         raise NotModelled(
             f"transformers cannot run {model.family} with attention {recipe.attention!r}", fix="use eager"
@@ -134,7 +148,7 @@ def lora_config(recipe: Recipe) -> Any:
     lora = recipe.lora
     assert lora is not None
     shared: dict[str, Any] = {
-        "target_modules": list(lora.targets),
+        "target_modules": ALL_LINEAR if lora.targets == (ALL_LINEAR,) else list(lora.targets),
         "modules_to_save": list(lora.modules_to_save) or None,
         "task_type": "CAUSAL_LM",
     }
@@ -147,7 +161,9 @@ def lora_config(recipe: Recipe) -> Any:
     shared |= {"lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
     if lora.kind == "adalora":
         return peft.AdaLoraConfig(init_r=lora.rank, total_step=10**6, **shared)
-    return peft.LoraConfig(r=lora.rank, use_dora=lora.kind == "dora", exclude_modules=untouched(recipe), **shared)
+    if untouched(recipe):  # PEFT has it since 0.14
+        shared["exclude_modules"] = untouched(recipe)
+    return peft.LoraConfig(r=lora.rank, use_dora=lora.kind == "dora", **shared)
 
 
 def of_adapter(name: str) -> bool:

@@ -198,7 +198,7 @@ class Builder:
             hidden = net.add(hidden, places)
         if self.decoder.gemma:
             hidden = net.scale(hidden)  # inside the embedding module, so its output is the leaf
-        if model.family in ("granite", "granitemoe"):
+        if model.family in ("granite", "granitemoe", "granitemoehybrid"):
             hidden = net.scale(hidden)
         if model.embedding_norm:
             hidden = self.decoder.norm(hidden, self.names.embedding_norm)
@@ -321,8 +321,12 @@ class Builder:
             for name, side in (("vera_A", max(n for n, _ in sides)), ("vera_B", max(n for _, n in sides))):
                 self.tape.buffers.append((name, Size(lora.dtype.bytes, side, ("r",))))
 
-    def head(self, hidden: Ref) -> Ref | None:
-        """Head and loss; returns what the training loop holds until the loss is known."""
+    def head(self, final: list[Ref]) -> Ref | None:
+        """Head and loss; returns what the training loop holds until the loss is known.
+
+        ``final``: the hidden states, taken out of the list, so that nobody else holds them.
+        """
+        hidden = final.pop()
         net, tape, model, names = self.net, self.tape, self.model, self.names
         loss_of = self.recipe.loss
         head = self._active(names.embedding if model.tied else names.head)
@@ -341,7 +345,10 @@ class Builder:
         elif loss_of in ("full", "native"):
             with tape.module(names.head):
                 loss, logits = full_loss(net, hidden, head, bias)
-                del hidden
+            del hidden
+            if net.autocast is not None:  # accelerate's convert_outputs_to_fp32 wraps the model's forward
+                net.weight_casts.clear()
+                logits = net.cast(logits, DType.FP32, category="logits")
             if self.recipe.keeps_outputs:
                 tape.hold(logits)
         elif loss_of == "fused_linear":
@@ -373,8 +380,6 @@ class Builder:
         tape, model = self.tape, self.model
         if model.family == "gpt_neo":  # modeling_gpt_neo.py GPTNeoSelfAttention keeps a triangle of booleans a layer
             tape.buffers += [("attn.bias", Size(1, model.max_position**2))] * model.layers
-        if model.family == "gpt_neo":  # modeling_gpt_neo.py GPTNeoSelfAttention keeps a triangle of booleans a layer
-            tape.buffers += [("attn.bias", Size(1, model.max_position**2))] * model.layers
         with tape.block("embedding"):
             self.register(embedding_parameters(model))
             hidden = self.embed()
@@ -388,11 +393,10 @@ class Builder:
             self.register(final_parameters(model))
             if self.recipe.loss != "score" and model.head == "lm":
                 self.register(head_parameters(model))
-            hidden = self.decoder.norm(hidden, self.names.final_norm)
-            del at
+            final = [self.decoder.norm(hidden, self.names.final_norm)]
+            del at, hidden
             self.inputs.clear()
-            returned = self.head(hidden)
-            del hidden
+            returned = self.head(final)
             self.net.weight_casts.clear()
             if not self.recipe.keeps_outputs:
                 self.net.cached.clear()

@@ -44,7 +44,7 @@ def full_loss(net: Net, hidden: Ref, head: str, bias: str | None) -> tuple[Ref, 
     logits = net.dense(hidden, head, net.model.vocab, bias=bias, kind="head")
     if net.model.family in ("cohere", "cohere2"):
         logits = net.scale(logits)  # logit_scale
-    if net.model.family in ("granite", "granitemoe"):
+    if net.model.family in ("granite", "granitemoe", "granitemoehybrid"):
         logits = net.scale(logits)  # logits_scaling
     if net.model.final_softcap:
         logits = net.scale(logits)
@@ -52,10 +52,7 @@ def full_loss(net: Net, hidden: Ref, head: str, bias: str | None) -> tuple[Ref, 
         logits = net.scale(logits)
     if code.model_upcasts:
         logits = net.cast(logits, DType.FP32, category="logits")
-    loss = causal_lm_loss(net, net.alias(logits), code)
-    if net.autocast is not None:  # accelerate's convert_outputs_to_fp32 wraps the model's forward
-        logits = net.cast(logits, DType.FP32, category="logits")
-    return loss, logits
+    return causal_lm_loss(net, net.alias(logits), code), logits
 
 
 def chunked_loss(net: Net, hidden: Ref, head: str) -> Ref:
