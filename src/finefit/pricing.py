@@ -47,14 +47,15 @@ def offers(
     """
     from finefit.planner.offer_list import check_kinds, list_offers, newest
 
+    on = day_of(as_of)
     return list_offers(
-        on=day_of(as_of),
+        on=on,
         gpu=gpu,
         min_memory=min_memory,
         kinds=check_kinds(kinds),
         region=region,
         currency=currency_of(currency) or "USD",
-        offers=None if refreshed is None else newest(refreshed),
+        offers=None if refreshed is None else newest(refreshed, on),
     )
 
 

@@ -12,8 +12,16 @@ from finefit.errors import InputError
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 GB = 10**9
 
-_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|hr|hours?|d|days?|w|weeks?)\s*$", re.I)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+# One unit each, largest first: "1d12h", "2 hours 30 min", "1天12小时".
+_DURATION = re.compile(
+    r"\s*(?:(\d+(?:\.\d+)?)\s*(?:weeks?|w|周|个?星期)\s*)?"
+    r"(?:(\d+(?:\.\d+)?)\s*(?:days?|d|天|日)\s*)?"
+    r"(?:(\d+(?:\.\d+)?)\s*(?:hours?|hrs?|h|个?小时|个?钟头|时)\s*)?"
+    r"(?:(\d+(?:\.\d+)?)\s*(?:minutes?|mins?|m|分钟?)\s*)?"
+    r"(?:(\d+(?:\.\d+)?)\s*(?:seconds?|secs?|s|秒钟?)\s*)?",
+    re.I,
+)
+_SECONDS = (604800, 86400, 3600, 60, 1)  # of the groups above
 _MONEY = re.compile(r"^\s*([A-Za-z¥$￥]*)\s*(\d[\d,]*(?:\.\d+)?)\s*([A-Za-z¥$￥元]*)\s*$")
 _CURRENCY = {"USD": "USD", "$": "USD", "US$": "USD", "CNY": "CNY", "RMB": "CNY", "¥": "CNY", "￥": "CNY", "元": "CNY"}
 
@@ -42,15 +50,18 @@ def gib(n: int | float) -> float:
 
 
 def parse_duration(text: str, *, where: str = "--deadline") -> float:
-    """Seconds of "24h", "90min", "3d". A bare number is refused: its unit would be a guess.
+    """Seconds of "24h", "90min", "1d12h", "24小时". A bare number is refused: its unit would be a guess.
 
     Raises:
         InputError: the text is not a duration with a unit.
     """
-    match = _DURATION.match(text)
-    if not match:
-        raise InputError(f"{text!r} is not a duration", where=where, fix="write a number and a unit: 24h, 90min, 3d")
-    return float(match[1]) * _SECONDS[match[2][0].lower()]
+    match = _DURATION.fullmatch(text)
+    if not match or not any(match.groups()):
+        raise InputError(
+            f"{text[:40]!r} is not a duration", where=where, fix="write numbers with units: 24h, 90min, 1d12h"
+        )
+    parts = zip(match.groups(), _SECONDS, strict=True)
+    return sum(float(number) * seconds for number, seconds in parts if number)
 
 
 @dataclass(frozen=True, slots=True)

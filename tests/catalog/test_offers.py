@@ -270,3 +270,10 @@ def test_summaries_by_currency_and_converted() -> None:
 def test_no_offers_no_summary() -> None:
     assert market.price_summary([]) == {}
     assert market.price_summary_in([], "USD", on=COLLECTED) is None
+
+
+@pytest.mark.parametrize(("day", "price"), [("2026-06-01", "2.39"), ("2026-08-21", "2.39"), ("2026-08-22", "2.89")])
+def test_a_day_in_the_past_keeps_the_offer_that_a_newer_one_replaced(day: str, price: str) -> None:
+    """Both rows of RunPod's H100 PCIe are in the file: 2.39 USD on 2026-05-24, 2.89 USD on 2026-08-22."""
+    rows = market.offers_for("h100-pcie-80", on=dt.date.fromisoformat(day))
+    assert [row.price.amount for row in rows if row.provider == "runpod"] == [Decimal(price)]

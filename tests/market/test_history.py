@@ -103,7 +103,7 @@ def test_of_one_offer_and_day_the_newer_price_counts(url: str) -> None:
         put(store, price("2.6"))
         told = [(row.provider, row.day.day, row.price.amount) for row in store.history("h100-sxm-80")]
         assert told == [("somecloud", 29, Decimal("2.4")), ("other", 30, 3), ("somecloud", 30, Decimal("2.6"))]
-        assert sorted(row.price.amount for row in store.newest()) == [Decimal("2.6"), 3]
+        assert sorted(row.price.amount for row in store.newest(dt.date.max)) == [Decimal("2.6"), 3]
 
 
 def test_a_failing_provider_leaves_the_others_and_the_old_rows(url: str) -> None:
@@ -127,7 +127,7 @@ def test_a_failing_provider_leaves_the_others_and_the_old_rows(url: str) -> None
             ("flaky", 0, 0, True), ("slow", 0, 0, True), ("odd", 0, 0, True), ("good", 2, 1, False),
         ]  # fmt: skip
         assert flaky.tries == 2 and all(isinstance(each.problem, FinefitError) for each in looked[:3])
-        assert sorted(row.provider for row in store.newest()) == ["old", "other", "somecloud"]
+        assert sorted(row.provider for row in store.newest(dt.date.max)) == ["old", "other", "somecloud"]
         assert count(store, "refreshes") == 1
 
 
@@ -181,7 +181,7 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(url: str, tmp_path: Path
     killed.send_signal(signal.SIGKILL)
     killed.communicate(timeout=60)
     with open_store(url) as store:
-        assert [row.provider for row in store.newest()] == ["old"]
+        assert [row.provider for row in store.newest(dt.date.max)] == ["old"]
     again = _start(url, file)
     again.communicate(timeout=120)
     with open_store(url) as store:

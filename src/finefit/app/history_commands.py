@@ -10,6 +10,7 @@ from finefit.app.options import Adder, add_output
 from finefit.errors import InputError
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable
 
     from finefit.catalog.offers import Offer
@@ -155,12 +156,12 @@ def _recorded(gpu_id: str, url: str | None) -> list[Observed]:
         return store.history(gpu_id)
 
 
-def refreshed(url: str | None) -> list[Offer]:
-    """The newest price of each offer in the history, as offers."""
+def refreshed(url: str | None, on: dt.date) -> list[Offer]:
+    """The newest price of each offer in the history on a day, as offers."""
     from finefit.market.store import open_store
 
     with open_store(url) as store:
-        return [row.offer() for row in store.newest()]
+        return [row.offer() for row in store.newest(on)]
 
 
 def _watch_add(stated: Namespace) -> int:

@@ -33,6 +33,7 @@ def add(command: Adder) -> None:
 
 def _list(stated: Namespace) -> int:
     from finefit import pricing
+    from finefit.api import day_of
 
     if stated.spot and stated.kinds:
         raise InputError("the terms are stated twice", where="--spot", fix="state --spot or --kinds")
@@ -45,7 +46,9 @@ def _list(stated: Namespace) -> int:
         region=stated.region,
         currency=stated.currency,
         as_of=stated.as_of,
-        refreshed=None if stated.refreshed is None else history_commands.refreshed(stated.refreshed or None),
+        refreshed=None
+        if stated.refreshed is None
+        else history_commands.refreshed(stated.refreshed or None, day_of(stated.as_of)),
     )
     if stated.json:
         from finefit.report.json_output import dumps

@@ -51,7 +51,7 @@ RUN: dict[str, tuple[str, dict[str, Any]]] = {
     "tokens": ("--tokens", {"type": int, "metavar": "N", "help": "tokens of the data"}),
     "longest": ("--longest", {"type": int, "metavar": "N", "help": "tokens of the longest sample"}),
     "budget": ("--budget", {"help": "200USD or 1500CNY"}),
-    "deadline": ("--deadline", {"help": "24h, 90min, 3d"}),
+    "deadline": ("--deadline", {"help": "24h, 90min, 1d12h, 24小时"}),
     "currency": ("--currency", {"help": "USD or CNY; that of the budget if left out"}),
     "network": (
         "--network",

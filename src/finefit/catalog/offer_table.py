@@ -95,7 +95,6 @@ class SkippedName:
 
 @cache
 def _read() -> tuple[tuple[Offer, ...], tuple[SkippedName, ...]]:
-    newest: dict[tuple[str, str, Kind, str, int], Offer] = {}
     skipped: Counter[tuple[str, str]] = Counter()
     aliases = {row["name"]: row for row in read_rows(_NAMES)}
     found: list[Offer] = []
@@ -111,17 +110,24 @@ def _read() -> tuple[tuple[Offer, ...], tuple[SkippedName, ...]]:
             skipped[row["gpu"], "not in the catalogue of GPUs"] += 1
         else:
             found.append(_chinese_offer(row, f"{_CHINA}:{line}"))
-    # The newest row of each key. Of two on one day (two machine types of one card) the dearer: an estimate must
-    # not promise the price of the cheaper one.
-    for offer in sorted(found, key=lambda offer: (offer.date, offer.price.amount)):
-        newest[offer.provider, offer.gpu_id, offer.kind, offer.region, offer.min_gpus] = offer
     names = tuple(SkippedName(name, rows, reason) for (name, reason), rows in sorted(skipped.items()))
-    return tuple(newest.values()), names
+    return tuple(found), names
 
 
-def all_offers() -> tuple[Offer, ...]:
-    """The newest offer of each provider, GPU, kind, region and smallest machine. Read once, on the first call."""
-    return _read()[0]
+@cache
+def all_offers(on: dt.date | None = None) -> tuple[Offer, ...]:
+    """The newest offer of each provider, GPU, kind, region and smallest machine. Read once, on the first call.
+
+    Args:
+        on: the day of the answer: prices dated later were not known then, the ones before them were. All if left out.
+    """
+    newest: dict[tuple[str, str, Kind, str, int], Offer] = {}
+    # Of two on one day (two machine types of one card) the dearer: an estimate must not promise the price of the
+    # cheaper one.
+    for offer in sorted(_read()[0], key=lambda offer: (offer.date, offer.price.amount)):
+        if on is None or offer.date <= on:
+            newest[offer.provider, offer.gpu_id, offer.kind, offer.region, offer.min_gpus] = offer
+    return tuple(newest.values())
 
 
 def skipped_names() -> tuple[SkippedName, ...]:

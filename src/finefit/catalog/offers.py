@@ -74,9 +74,8 @@ def offers_for(
     for kind in kinds:
         if kind not in list(Kind):
             raise InputError(f"{kind!r} is not a kind of offer", fix=f"one of: {', '.join(Kind)}")
-    found = (o for o in all_offers() if o.gpu_id == gpu_id and o.kind in kinds and o.min_gpus <= count)
-    known = (o for o in found if on is None or o.date <= on)
-    return tuple(sorted(known, key=lambda o: (o.price.currency, o.price.amount, o.provider, o.region, o.min_gpus)))
+    found = (o for o in all_offers(on) if o.gpu_id == gpu_id and o.kind in kinds and o.min_gpus <= count)
+    return tuple(sorted(found, key=lambda o: (o.price.currency, o.price.amount, o.provider, o.region, o.min_gpus)))
 
 
 def age_days(offer: Offer, on: dt.date) -> int:

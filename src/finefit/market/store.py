@@ -86,11 +86,11 @@ class Store:
             query = query.where(table.c.day >= since)
         return self._observed(query)
 
-    def newest(self) -> list[Observed]:
-        """The newest price of each offer."""
+    def newest(self, on: dt.date) -> list[Observed]:
+        """The newest price of each offer that was known on a day."""
         table = schema.prices
         newest: dict[tuple[Any, ...], Observed] = {}
-        for row in self._observed(select(table).order_by(table.c.day, table.c.id)):
+        for row in self._observed(select(table).where(table.c.day <= on).order_by(table.c.day, table.c.id)):
             newest[self._key(row)[:-1]] = row
         return list(newest.values())
 

@@ -92,7 +92,7 @@ def remove(store: Store, number: int) -> None:
 
 def check(store: Store, *, on: dt.date) -> list[Met]:
     """Watches that are met by a fresh price, cheapest first; those told of before at this price are not new."""
-    prices = [row for row in store.newest() if 0 <= (on - row.day).days <= FRESH_DAYS]
+    prices = [row for row in store.newest(on) if (on - row.day).days <= FRESH_DAYS]
     met = []
     with store.writing() as connection:
         for watch in _read(connection):

@@ -95,7 +95,7 @@ def list_offers(
     least = None if min_memory is None else _memory(min_memory)
     places = None if region is None else _region(region)
     rows = []
-    for offer in all_offers() if offers is None else offers:
+    for offer in all_offers(on) if offers is None else offers:
         if wanted not in (None, offer.gpu_id) or (kinds and offer.kind not in kinds):
             continue
         if offer.date > on:  # not known on the day of the answer
@@ -147,10 +147,11 @@ def _region(text: str) -> RegionClass | str:
     return given
 
 
-def newest(refreshed: Iterable[Offer]) -> list[Offer]:
-    """Bundled and refreshed offers; of the same provider, card, terms, region and machine the newer one."""
+def newest(refreshed: Iterable[Offer], on: dt.date) -> list[Offer]:
+    """Offers known on a day; of the same provider, card, terms, region and machine the newer one."""
     found = {}
-    for offer in sorted([*all_offers(), *refreshed], key=lambda offer: offer.date):
+    known = [offer for offer in refreshed if offer.date <= on]
+    for offer in sorted([*all_offers(on), *known], key=lambda offer: offer.date):
         found[offer.provider, offer.gpu_id, offer.kind, offer.region, offer.min_gpus, offer.price.currency] = offer
     return list(found.values())
 
