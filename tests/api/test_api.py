@@ -149,7 +149,7 @@ def test_currency_of_the_budget_is_that_of_the_bill() -> None:
         (lambda: api.plan(EXAMPLE, deadline="24"), InputError, "--deadline"),
         (lambda: api.plan(EXAMPLE, currency="EUR"), InputError, "--currency"),
         (lambda: api.plan(EXAMPLE, gpu="RTX 4090", kinds=()), InputError, "--kinds"),
-        (lambda: api.plan("openai/gpt-oss-20b", **SMALL), NotModelled, "MODEL"),
+        (lambda: api.plan("databricks/dbrx-instruct", **SMALL), NotModelled, "MODEL"),
     ],
 )
 def test_wrong_input_names_the_place_and_the_fix(call, error: type[InputError], where: str) -> None:

@@ -160,12 +160,12 @@ def test_command_prints_json_and_tables(
     assert memory.main([str(path)]) == 0
     assert "foundation-model-stack/fms-acceleration" in capsys.readouterr().out
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- begin memory -->\nold\n<!-- end memory -->\nafter\n")
+    page.write_text("before\n<!-- begin memory -->\nWHAT WAS THERE\n<!-- end memory -->\nafter\n")
     assert memory.main([str(path), "--write", str(page)]) == 0
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert "old" not in text
+    assert "WHAT WAS THERE" not in text
     assert "| finefit" in text
 
 

@@ -95,7 +95,7 @@ def test_an_empty_value_stays_empty() -> None:
 
 def test_errors_in_chinese_keep_place_and_order() -> None:
     error = NotModelled("ReLoRA is not modelled yet", where="a.yaml:3", fix="remove relora to plan plain LoRA")
-    assert Translator("zh").error(error) == "a.yaml:3: PPO 训练（stage: ppo）尚未建模 — 请按 lora 或 full 估算"
+    assert Translator("zh").error(error) == "a.yaml:3: ReLoRA尚未建模 — 请去掉 relora，按普通 LoRA 估算"
     assert Translator("en").error(error) == str(error)
 
 

@@ -109,8 +109,8 @@ def test_a_hub_id_that_is_nowhere_here_gets_one_sentence_and_the_nearest_names(
 
 
 def test_a_known_model_that_is_not_modelled_keeps_its_place() -> None:
-    with pytest.raises(NotModelled, match="mixture of experts") as caught:
-        resolve_model("openai/gpt-oss-20b", where="train.yaml:2")
+    with pytest.raises(NotModelled) as caught:
+        resolve_model("databricks/dbrx-instruct", where="train.yaml:2")
     assert caught.value.where == "train.yaml:2"
 
 
