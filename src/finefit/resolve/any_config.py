@@ -22,6 +22,7 @@ from finefit.resolve.readings import Reading, cloud, reading_of
 from finefit.resolve.readings.shared import packed_bits
 from finefit.resolve.readings.torchtitan import FLAVORS
 from finefit.resolve.resolved import Resolved
+from finefit.resolve.saving_keys import saving_said
 from finefit.workload.lengths import Lengths
 from finefit.workload.model import Model
 
@@ -79,6 +80,7 @@ def resolve_any(
         sources=MappingProxyType(dict(notes.sources)),
         assumptions=tuple(notes.assumptions),
         warnings=tuple(notes.warnings),
+        saving=saving_said(said, reading),
     )
     return pictured(resolved, lambda: of_said(said))
 
