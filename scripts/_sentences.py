@@ -14,7 +14,20 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "finefit"
 MARKERS = ("t", "N_")
-_PACKAGES = ("api.py", "catalog", "cost", "formats", "market", "memory", "planner", "resolve", "speed", "units.py")
+_PACKAGES = (
+    "api.py",
+    "catalog",
+    "cost",
+    "formats",
+    "lab",
+    "market",
+    "memory",
+    "planner",
+    "resolve",
+    "speed",
+    "units.py",
+)
+_ERRORS = ("InputError", "NotModelled", "SourceUnreachable", "UnknownGpu", "UnknownModel")
 _SILENT_MODULES = (
     "memory/context.py",  # sources of constants
     "memory/allocator.py",  # misuse by a programmer
@@ -54,9 +67,10 @@ def _marked(tree: ast.AST) -> Iterator[str]:
 
 
 def _sentences(tree: ast.Module, module: str) -> Iterator[str]:
-    if module.startswith("app/"):  # its other texts are the help of the command line
+    # The other texts of these are the help of the command line, and names of the libraries' code.
+    if module.startswith(("app/", "lab/")) and module != "lab/notes.py":
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("Error"):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ERRORS:
                 yield from _walk(node)
     elif module.partition("/")[0] in _PACKAGES and module not in _SILENT_MODULES:
         yield from _walk(tree)

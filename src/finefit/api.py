@@ -26,10 +26,12 @@ from finefit.resolve.notes import Notes
 from finefit.resolve.resolved import Resolved
 
 if TYPE_CHECKING:
-    from finefit.planner.reconcile import Reconciled
+    from finefit.planner.apply import Applied
     from finefit.planner.plan import LargestModels, MethodTable, Plan
+    from finefit.planner.reconcile import Reconciled
     from finefit.workload.cluster import Cluster
     from finefit.workload.lengths import Lengths
+    from finefit.workload.model import Model
 
 _FASTEST = 100_000  # Gb/s of one machine: more than any has is a slip of the unit
 _CONFIGS = (".yaml", ".yml", ".toml", ".sh", ".bash", ".slurm", ".sbatch", ".py")
@@ -44,6 +46,7 @@ class Flags(TypedDict, total=False):
     batch: int | None
     seq: int | None
     accum: int | None
+    eval_batch: int | None
     precision: str | None
     optimizer: str | None
     checkpointing: str | None
@@ -177,12 +180,14 @@ def workload(
     gpu: str | None = None,
     network: float | None = None,
     overrides: Mapping[str, object] | None = None,
+    outline: Model | None = None,
     **question: Unpack[Question],
 ) -> tuple[Resolved, Cluster | None]:
     """What ``plan`` would plan, without planning it: the whole recipe with the source of each field, and the GPUs.
 
     Args:
         source, gpu, network, overrides, question: as ``plan`` takes them.
+        outline: for the tracer, what is known of a model that is not modelled.
 
     Raises:
         InputError, UnknownModel, UnknownGpu, NotModelled: what, where and how to fix it; a recipe that lacks
@@ -193,7 +198,7 @@ def workload(
     if is_config(source):
         resolved = _from_config(source, overrides, data, flags, None)
     else:
-        resolved = _from_flags(str(source), overrides, data, flags)
+        resolved = _from_flags(str(source), overrides, data, flags, outline)
     resolved.workload(cluster)  # says what is missing
     return _with_warnings(resolved, notes), cluster
 
@@ -224,6 +229,23 @@ def reconcile(
     return planner.reconcile(resolved, cluster, sizes, day_of(as_of))
 
 
+def apply(plan: str | Path, to: str | Path, *, remedy: int | None = None, config_format: str | None = None) -> Applied:
+    """A change that a plan proposes, in the text of the config that was planned; nothing is written.
+
+    Args:
+        plan: a file with what ``finefit plan CONFIG --json`` printed.
+        to: the config.
+        remedy: number of the change, from 1; the first that makes the run fit if left out.
+        config_format: whose config it is, where its content does not tell.
+
+    Raises:
+        InputError, NotModelled: what cannot be changed, where, and what to do by hand.
+    """
+    from finefit.planner.apply import apply_plan
+
+    return apply_plan(plan, to, remedy=remedy, tool=config_format)
+
+
 def known_gpus() -> list[tuple[str, int, str]]:
     """Id, bytes of memory that torch reports on one device, and product name of every GPU of the catalogue."""
     from finefit.catalog.gpu_table import cards
@@ -243,6 +265,21 @@ def known_models() -> list[tuple[str, int | None, bool]]:
         except NotModelled:
             found.append((entry.name, entry.parameters, False))
     return found
+
+
+def model_file(source: str | Path) -> tuple[Path, bool] | None:
+    """The config.json on this machine of a model, and whether finefit models it; None for any other source."""
+    from finefit.resolve.models import model_file as find
+    from finefit.resolve.models import resolve_model
+
+    file = None if is_config(source) else find(str(source))
+    if file is None:
+        return None
+    try:
+        resolve_model(str(source), where="MODEL")
+    except NotModelled:
+        return file, False
+    return file, True
 
 
 def is_config(source: str | Path) -> bool:
@@ -282,7 +319,9 @@ def _from_config(
     return _with_notes(resolved, notes)
 
 
-def _from_flags(source: str, overrides: Mapping[str, object] | None, data: Data, flags: Flags) -> Resolved:
+def _from_flags(
+    source: str, overrides: Mapping[str, object] | None, data: Data, flags: Flags, outline: Model | None = None
+) -> Resolved:
     if overrides:
         raise InputError("this is a model, and --set changes a config", where="--set", fix="use flags such as --seq")
     lengths, notes = _stated(data)
@@ -290,7 +329,7 @@ def _from_flags(source: str, overrides: Mapping[str, object] | None, data: Data,
         from finefit.resolve.data import file_lengths
 
         lengths = file_lengths(str(data["data"]), notes)
-    return _with_notes(resolve_flags(source, lengths=lengths, **flags), notes)
+    return _with_notes(resolve_flags(source, lengths=lengths, outline=outline, **flags), notes)
 
 
 def _split(question: Question) -> tuple[Flags, Data]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from finefit import __version__
@@ -16,13 +17,16 @@ from finefit.errors import InputError, NotModelled
 from finefit.workload.sourced import Origin, Source
 
 if TYPE_CHECKING:
+    from finefit.lab.configured import Configured
     from finefit.lab.summary import Summary
+    from finefit.memory.timeline import Timeline
     from finefit.resolve.resolved import Resolved
     from finefit.workload.cluster import Cluster
+    from finefit.workload.lengths import Lengths
+    from finefit.workload.model import Model
     from finefit.workload.recipe import Recipe
 
 SCHEMA = "finefit/trace/1"
-_LINES = 16  # tensors that a reader takes in; --json has all
 # Compute capability of the architectures of the catalogue: developer.nvidia.com/cuda-gpus.
 _CAPABILITY = {
     "volta": "sm70",
@@ -44,11 +48,18 @@ class Command(Protocol):
 def add(command: Command) -> None:
     """Add the command with its options."""
     trace = command("trace", run, "The memory of the real library code, run without a GPU (extra finefit[trace]).")
-    trace.add_argument("source", metavar="CONFIG|MODEL", help="a LLaMA-Factory config, or a model")
-    trace.add_argument("--gpu", metavar="GPU", help='the GPU whose kernels are taken, such as "RTX 4090"')
-    trace.add_argument("--json", action="store_true", help="print one JSON object")
     trace.add_argument(
-        "--eval-batch", type=int, metavar="N", help="evaluate too, N samples a batch; a config says so itself"
+        "source", metavar="CONFIG|MODEL", help="a config or launch script, or a model; a folder of any model will do"
+    )
+    trace.add_argument("--gpu", metavar="GPU", help='the GPUs whose kernels are taken: "RTX 4090", "8x H100"')
+    trace.add_argument("--json", action="store_true", help="print one JSON object")
+    trace.add_argument("--lang", metavar="LANG", help="en or zh; that of the environment if left out")
+    trace.add_argument("--timeline", metavar="FILE", help="write every allocation to a CSV file")
+    trace.add_argument(
+        "--trust-remote-code", action="store_true", help="run the code that lies in the folder of the model"
+    )
+    trace.add_argument(
+        "--tensor-parallel", type=int, metavar="N", help="one of N ranks that share each matrix, by transformers' plan"
     )
     trace.add_argument(
         "--set", action="append", dest="changes", metavar="KEY=VALUE", help="a key of the config with another value"
@@ -56,23 +67,125 @@ def add(command: Command) -> None:
     options.add(trace, options.RECIPE, "the recipe, for a model without a config")
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is traced.
+
+    Attributes:
+        config: the model's own configuration, where it lies on this machine.
+        modelled: finefit models the architecture; else the trace alone knows it.
+    """
+
+    resolved: Resolved
+    recipe: Recipe
+    cluster: Cluster | None
+    config: Configured | None
+    modelled: bool
+
+    # What ``inputs_of`` asks of an answer:
+
+    @property
+    def model(self) -> Model:
+        return self.resolved.model
+
+    @property
+    def model_text(self) -> str:
+        return self.resolved.model_text
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        return self.resolved.sources
+
+    @property
+    def lengths(self) -> Lengths:
+        return self.resolved.lengths
+
+
 def run(stated: Namespace) -> int:
     """Trace, print; 0."""
+    asked = _asked(stated)
+    timeline, kept = _traced(asked)
+    from finefit.lab.summary import sources_of, summarise
+    from finefit.lab.versions import versions
+    from finefit.report.i18n import Translator, pick_language
+
+    summary, ran, language = summarise(timeline), versions(), pick_language(stated.lang)
+    notes = _notes(asked, ran)
+    if stated.timeline is not None:
+        _write(stated.timeline, timeline, sources_of(timeline))
+    if stated.json:
+        print(json.dumps(_object(asked, summary, ran, notes), indent=2, ensure_ascii=False))
+    else:
+        from finefit.report.terminal import draw_page
+        from finefit.report.trace_text import trace_page
+
+        draw_page(lambda cells: trace_page(asked.resolved, asked.recipe, summary, ran, notes, language, cells=cells))
+    print(Translator(language).sentence(kept), file=sys.stderr)
+    return 0
+
+
+def _asked(stated: Namespace) -> _Asked:
+    """The workload, with the model's own configuration where that lies on this machine.
+
+    Raises:
+        FinefitError: as ``api.workload``, and for a configuration that cannot be used.
+    """
     from finefit import api
 
-    recipe_flags = {name: getattr(stated, name) for name in options.RECIPE}
-    resolved, cluster = api.workload(
-        stated.source, gpu=stated.gpu, overrides=options.overrides(stated.changes), **recipe_flags
-    )
+    question = {name: getattr(stated, name) for name in options.RECIPE}
+    given: dict[str, Any] = {"gpu": stated.gpu, "overrides": options.overrides(stated.changes), **question}
+    found = api.model_file(stated.source)
+    if found is None and stated.trust_remote_code:
+        raise InputError(
+            "code is taken from a folder on this machine alone",
+            where="--trust-remote-code",
+            fix="name the folder of the model",
+        )
+    modelled = found is None or found[1]
+    workload = api.workload(stated.source, **given) if modelled else None
+    config = None
+    if found is not None:
+        with _library():
+            from finefit.lab.configured import outline, read
+
+            config = read(found[0], trusted=stated.trust_remote_code)
+            workload = workload or api.workload(stated.source, outline=outline(config), **given)
+    assert workload is not None
+    resolved, cluster = workload
     resolved = _with_evaluation(resolved, stated.eval_batch)
     recipe = resolved.workload(cluster).recipe
-    summary, versions, kept = _traced(resolved, recipe, cluster)
-    if stated.json:
-        print(json.dumps(_object(resolved, recipe, cluster, summary, versions), indent=2, ensure_ascii=False))
-    else:
-        sys.stdout.write(_text(resolved, recipe, cluster, summary, versions))
-    print(kept, file=sys.stderr)
-    return 0
+    if stated.tensor_parallel is not None:
+        recipe = _tensor_parallel(recipe, stated.tensor_parallel)
+        sources = {**resolved.sources, "parallel.tensor": Source(Origin.STATED, "--tensor-parallel")}
+        resolved = replace(resolved, sources=sources)
+    return _Asked(resolved, recipe, cluster, config, modelled)
+
+
+def _tensor_parallel(recipe: Recipe, ranks: int) -> Recipe:
+    """The recipe on one of ``ranks`` tensor-parallel ranks, which are all the GPUs that are stated."""
+    from finefit.workload.recipe import Parallel, Sharding
+
+    if ranks < 2:
+        raise InputError(f"{ranks} ranks share nothing", where="--tensor-parallel", fix="write a number from 2")
+    if recipe.sharding.ranks not in (1, ranks) or recipe.sharding.kind not in ("none", "ddp"):
+        raise InputError(
+            "tensor parallelism together with another way of spreading a run cannot be traced yet",
+            where="--tensor-parallel",
+            fix=f"state {ranks} GPUs and no --sharding",
+        )
+    return replace(recipe, parallel=Parallel(tensor=ranks), sharding=Sharding())
+
+
+def _write(path: str, timeline: Timeline, sources: Mapping[str, str]) -> None:
+    from finefit.report.trace_text import write_allocations
+
+    try:
+        with Path(path).open("w", encoding="utf-8", newline="") as file:
+            write_allocations(timeline, sources, file)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror})", where="--timeline", fix="name another file"
+        ) from error
 
 
 def _with_evaluation(resolved: Resolved, rows: int | None) -> Resolved:
@@ -97,35 +210,39 @@ def _architecture(cluster: Cluster | None) -> str:
     return _CAPABILITY[name]
 
 
-def _traced(resolved: Resolved, recipe: Recipe, cluster: Cluster | None) -> tuple[Summary, dict[str, str], str]:
-    """The summary, the versions of the libraries that ran, and whether the trace was stored for ``memory --exact``.
+@contextmanager
+def _library() -> Iterator[None]:
+    """A library of the extra that is absent is named."""
+    try:
+        yield
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] == "finefit":
+            raise
+        raise NotModelled(f"tracing needs {error.name}", fix="pip install 'finefit[trace]'") from error
+
+
+def _traced(asked: _Asked) -> tuple[Timeline, str]:
+    """The trace, and whether it was stored for ``memory --exact``.
 
     Raises:
         NotModelled: a library of the extra is absent, or the recipe cannot be traced.
     """
-    arch = _architecture(cluster)
-    try:
+    arch, recipe, model = _architecture(asked.cluster), asked.recipe, asked.model
+    with _library():
+        from finefit.lab import notes
         from finefit.lab.compiled import keep
-        from finefit.lab.sharding import trace_sharded
-        from finefit.lab.summary import summarise
-        from finefit.lab.trace import trace
-        from finefit.lab.versions import versions
+        from finefit.lab.rank import trace_rank
 
         with _progress("tracing load and two steps") as show:
-            if recipe.sharding.kind != "none":
-                return summarise(trace_sharded(resolved.model, recipe, arch=arch)), versions(), _ONE_GPU
-            timeline = trace(resolved.model, recipe, arch=arch)
+            timeline = trace_rank(model, recipe, arch=arch, config=asked.config)
+            why_not = notes.not_stored(recipe, asked.modelled)
+            if why_not is not None:
+                return timeline, why_not
             show("tracing three smaller points", 0)
             try:
-                kept = f"stored for finefit memory --exact: {keep(resolved.model, recipe, timeline, arch, show)}"
+                return timeline, notes.stored(keep(model, recipe, timeline, arch, show))
             except NotModelled as error:
-                kept = f"not stored for finefit memory --exact: {error}"
-        return summarise(timeline), versions(), kept
-    except ImportError as error:
-        raise NotModelled(f"tracing needs {error.name}", fix="pip install 'finefit[trace]'") from error
-
-
-_ONE_GPU = "not stored for finefit memory --exact, which answers for one GPU"
+                return timeline, notes.failed(error)
 
 
 @contextmanager
@@ -141,46 +258,27 @@ def _progress(first: str) -> Iterator[Callable[[str, int], None]]:
         yield lambda text, points: bar.update(task, description=text, completed=1 + points)
 
 
-def _assumptions(resolved: Resolved, cluster: Cluster | None) -> list[str]:
-    found = list(resolved.assumptions)
-    if cluster is None:
-        found.append(f"no GPU was stated: kernels of {_CAPABILITY[_UNSTATED]} ({_UNSTATED.capitalize()})")
-    kind = resolved.recipe.sharding.kind if resolved.recipe else "none"
-    if kind in ("ddp", "zero1", "zero2"):
-        found.append(f"{kind} is modelled over the trace of one GPU: what it adds is no library code that ran")
-    elif kind == "fsdp":
-        found.append("FSDP2 with a unit a layer, one of the embedding, one of norm and head (accelerate 1.15.0)")
-    return found
+def _notes(asked: _Asked, versions: Mapping[str, str]) -> dict[str, list[str]]:
+    from finefit.lab import notes
 
-
-def _warnings(resolved: Resolved, recipe: Recipe, versions: dict[str, str]) -> list[str]:
-    """The resolver's, and libraries other than those whose defaults the recipe took."""
-    others = [
-        f"{name} {versions[name]} ran, and the recipe is for {release}"
-        for name, release in recipe.stack.items()
-        if name in versions and versions[name].partition("+")[0] != release
-    ]
-    return [*resolved.warnings, *others]
-
-
-class _Traced:
-    """What ``inputs_of`` asks of an answer."""
-
-    def __init__(self, resolved: Resolved, recipe: Recipe, cluster: Cluster | None) -> None:
-        self.model, self.model_text, self.sources = resolved.model, resolved.model_text, resolved.sources
-        self.recipe, self.cluster, self.lengths = recipe, cluster, resolved.lengths
+    arch = f"{_CAPABILITY[_UNSTATED]} ({_UNSTATED.capitalize()})" if asked.cluster is None else None
+    taken = notes.assumptions(asked.model, asked.recipe, arch=arch, modelled=asked.modelled)
+    return {
+        "assumptions": [*asked.resolved.assumptions, *taken],
+        "warnings": [*asked.resolved.warnings, *notes.warnings(asked.recipe, asked.config, versions)],
+    }
 
 
 def _object(
-    resolved: Resolved, recipe: Recipe, cluster: Cluster | None, summary: Summary, versions: dict[str, str]
+    asked: _Asked, summary: Summary, versions: Mapping[str, str], notes: Mapping[str, list[str]]
 ) -> dict[str, Any]:
     from finefit.planner.inputs import inputs_of
 
     return {
         "schema": SCHEMA,
         "finefit_version": __version__,
-        "libraries": versions,
-        "inputs": inputs_of(_Traced(resolved, recipe, cluster)),
+        "libraries": dict(versions),
+        "inputs": inputs_of(asked),
         "peak": {
             "allocated_bytes": summary.allocated,
             "without_assumed_bytes": summary.without_assumed,
@@ -195,62 +293,5 @@ def _object(
         "tensors": [asdict(line) for line in summary.held],
         "assumed": [asdict(term) for term in summary.assumed],
         "events": summary.events,
-        "assumptions": _assumptions(resolved, cluster),
-        "warnings": _warnings(resolved, recipe, versions),
+        **notes,
     }
-
-
-def _text(
-    resolved: Resolved, recipe: Recipe, cluster: Cluster | None, summary: Summary, versions: dict[str, str]
-) -> str:
-    """Plain English at 80 cells."""
-    from finefit.report import text
-    from finefit.report.i18n import Translator
-    from finefit.report.inputs import inputs
-    from finefit.report.layout import Page
-
-    t, page = Translator("en"), Page()
-
-    def size(nbytes: int) -> str:
-        return text.size(nbytes, t)
-
-    page.heading(f"{resolved.model.name} · {recipe.method_label}, traced through the libraries' own code")
-    page.line(" · ".join(f"{name} {version}" for name, version in versions.items()), indent=2)
-    page.heading(f"Peak: {size(summary.allocated)} allocated in the {text.name(text.PHASES, summary.phase, t)}")
-    page.line(f"Reached by {summary.op}{f' in {summary.module}' if summary.module else ''}.", indent=2)
-    page.line(
-        f"Allocator, replayed: {size(summary.reserved)} reserved, {size(summary.required)} needed at least; both "
-        "without the CUDA context.",
-        indent=2,
-    )
-    page.line(f"Without what was assumed of kernels: {size(summary.without_assumed)}.", indent=2)
-    page.heading("Peak of each phase")
-    page.table([[text.name(text.PHASES, name, t), size(nbytes)] for name, nbytes in summary.phases.items()], "lr")
-    page.heading("Parts at the peak")
-    page.table([[text.name(text.PARTS, name, t), size(nbytes)] for name, nbytes in summary.parts.items()], "lr")
-    page.heading("Largest tensors at the peak, all layers together")
-    shown = summary.held[:_LINES]
-    page.table(
-        [
-            [size(line.nbytes * line.count), f"{line.count} x {size(line.nbytes)}", line.op, line.module]
-            for line in shown
-        ],
-        "rrll",
-    )
-    rest = sum(line.nbytes * line.count for line in summary.held[_LINES:])
-    if rest:
-        page.line(f"{size(rest)} in {len(summary.held) - len(shown)} more kinds; --json lists them all.", indent=2)
-    page.heading("Assumed: memory inside kernels, read in their source and not seen in the trace")
-    page.bullets(
-        f"{term.op}: {size(term.largest)} at most, {size(term.at_peak)} at the peak ({term.source})"
-        for term in summary.assumed
-    )
-    inputs(resolved.model_text, recipe, None, resolved.sources, page, t)
-    for heading, sentences in (
-        ("Assumed", _assumptions(resolved, cluster)),
-        ("Please check", _warnings(resolved, recipe, versions)),
-    ):
-        if sentences:
-            page.heading(heading)
-            page.bullets(sentences)
-    return str(page)

@@ -148,17 +148,21 @@ def keep(
     found = compile_trace(model, recipe, arch=arch, progress=show)
     dims = Dims(recipe.micro_batch, recipe.seq_len, recipe.lora.rank if recipe.lora else 0)
     mine = found.program.unfold(model.layers)
-    if recipe.eval_batch is None and not _same_bytes(mine, traced, dims):
+    if not _same_bytes(mine, traced, dims):
         raise NotModelled("the compiled trace differs from the whole one", fix="please report the command line")
     return save(model, replace(recipe, stack=versions()), found.data)
 
 
 def _same_bytes(mine: Timeline, traced: Timeline, dims: Dims) -> bool:
-    """Whether two Timelines ask the allocator for the same bytes in the same order; empty tensors take none."""
+    """Whether two Timelines ask the allocator for the same bytes in the same order; empty tensors take none.
+
+    Training alone is compared: evaluation comes after it and is left out of the compiled form.
+    """
     sides = []
     for timeline in (mine, traced):
         sizes = [tensor.size.block(dims) for tensor in timeline.tensors]
-        asked = ((event >= 0, sizes[event if event >= 0 else ~event]) for event in timeline.events)
+        end = next((mark.start for mark in timeline.marks if mark.phase == "evaluation"), None)
+        asked = ((event >= 0, sizes[event if event >= 0 else ~event]) for event in timeline.events[:end])
         sides.append([pair for pair in asked if pair[1]])
     return sides[0] == sides[1]
 

@@ -15,6 +15,15 @@ from finefit.step.size import Size
 from finefit.workload.recipe import Recipe
 
 KINDS = ("ddp", "zero1", "zero2")
+# Where each size was read, by the name of the operation in the Timeline.
+SOURCES = {
+    "ddp_bucket": "modelled sharding: torch 2.13.0 distributed/c10d/reducer.cpp",
+    "reduce_bucket": "modelled sharding: DeepSpeed 0.19.8 runtime/zero/stage_1_and_2.py",
+    "reduce_scatter": "modelled sharding: DeepSpeed 0.19.8 runtime/zero/stage_1_and_2.py",
+    "fp32_master": "modelled sharding: DeepSpeed 0.19.8 runtime/zero/stage_1_and_2.py",
+    "fp32_gradients": "modelled sharding: DeepSpeed 0.19.8 runtime/zero/stage_1_and_2.py step",
+}
+STATES = "modelled sharding: a rank's part of the state that was traced"
 
 
 def base(recipe: Recipe) -> Recipe:

@@ -27,13 +27,16 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
 from finefit.errors import NotModelled
 from finefit.lab.build import DTYPES, load_model, prepare_model, refuse_untraced
+from finefit.lab.configured import Configured, foreign
 from finefit.lab.optimizers import build_optimizer
 from finefit.lab.resharded import KINDS, base, with_sharding
 from finefit.lab.sdpa import attention
 from finefit.lab.shim import fake_cuda
 from finefit.lab.step import run, tensors_of
-from finefit.lab.trace import no_collection, trace
+from finefit.lab.trace import beside, no_collection, ready, trace
 from finefit.lab.tracker import Label, Tracker, canonical
+from finefit.lab.versions import quiet
+from finefit.lab.vision import known_grids
 from finefit.memory.timeline import Timeline
 from finefit.step.size import Dims
 from finefit.workload.model import Model
@@ -213,12 +216,15 @@ def shard(module: Any, recipe: Recipe, mesh: DeviceMesh) -> None:
     fully_shard(module, **options)
 
 
-def trace_sharded(model: Model, recipe: Recipe, *, arch: str = "sm80") -> Timeline:
+def trace_sharded(model: Model, recipe: Recipe, *, arch: str = "sm80", config: Configured | None = None) -> Timeline:
     """Load, first step and steady step of one rank.
 
     FSDP runs the real FSDP2; loading is taken as accelerate does it with ``cpu_ram_efficient_loading``: a rank's
     own shards alone reach its device. DDP and ZeRO 1 and 2 are the trace of one GPU with their buffers and states
     laid over it, marked as assumed (``resharded``).
+
+    Args:
+        arch, config: as for ``trace``.
 
     Raises:
         NotModelled: another sharding, offloading, FSDP of quantised weights, or what one GPU cannot be traced with.
@@ -231,22 +237,26 @@ def trace_sharded(model: Model, recipe: Recipe, *, arch: str = "sm80") -> Timeli
             fix=f"use fsdp of 16-bit weights, {', '.join(KINDS)}, without offloading",
         )
     if sharding.kind in KINDS:
-        return with_sharding(trace(model, base(recipe), arch=arch), recipe)
+        return with_sharding(trace(model, base(recipe), arch=arch, config=config), recipe)
     refuse_untraced(base(recipe))
+    ready(arch)
     with (
         warnings.catch_warnings(),
+        foreign(config),
+        quiet(),
         fake_cuda(attention(arch), arch) as recompute,
         process_group(sharding.ranks) as mesh,
         FakeTensorMode(allow_non_fake_inputs=False),
+        known_grids(model, recipe),
     ):
         warnings.simplefilter("ignore")
-        module = prepare_model(load_model(model, recipe), recipe)
+        module = prepare_model(load_model(model, recipe, config=config), recipe)
         shard(module, recipe, mesh)
-        return record(ShardedTracker(recompute, arch, recipe.padded), module, recipe, sharding.ranks)
+        return record(ShardedTracker(recompute, arch, recipe.padded), module, model, recipe, sharding.ranks)
 
 
-def record(tracker: ShardedTracker, module: Any, recipe: Recipe, ranks: int) -> Timeline:
-    """Train a prepared module under the tracker."""
+def record(tracker: ShardedTracker, module: Any, model: Model, recipe: Recipe, ranks: int) -> Timeline:
+    """Train a prepared module of ``model`` under the tracker."""
     dims = Dims(recipe.micro_batch, recipe.seq_len, recipe.lora.rank if recipe.lora else 0, ranks)
     with tracker, no_collection():
         for tensor, (_, owner) in tensors_of(module):
@@ -259,7 +269,7 @@ def record(tracker: ShardedTracker, module: Any, recipe: Recipe, ranks: int) -> 
         tracker.attach(module)
         gc.collect()
         try:
-            known = run(tracker, module, optimizer, recipe)
+            known = run(tracker, module, optimizer, recipe, pictures=lambda: beside(model, recipe))
         finally:
             tracker.detach()
         return tracker.timeline({**tracker.found, **known}, dims)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from finefit.lab import kernels, resharded
 from finefit.lab.diff import live_at, phase_peaks, plain
-from finefit.lab.kernels import SOURCES
 from finefit.memory.allocator import replay, required
 from finefit.memory.timeline import CATEGORIES, PHASES, Tensor, Timeline
 
@@ -25,7 +25,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """Memory inside a kernel that no trace sees: the largest call, what is alive of it at the peak, its source."""
+    """Memory that no trace sees, of a kernel or of modelled sharding: its largest block, what lives at the peak."""
 
     op: str
     largest: int
@@ -72,7 +72,18 @@ def assumed_terms(timeline: Timeline, alive: Iterable[Tensor] = ()) -> tuple[Ass
     for tensor in alive:
         if tensor.assumed:
             now[tensor.op] += tensor.size.block(dims)
-    return tuple(Assumed(op, size, now[op], SOURCES[op]) for op, size in sorted(largest.items()))
+    sources = sources_of(timeline)
+    return tuple(Assumed(op, size, now[op], sources[op]) for op, size in sorted(largest.items()))
+
+
+def sources_of(timeline: Timeline) -> dict[str, str]:
+    """Where the size of what was assumed was read, by operation."""
+    known = {**kernels.SOURCES, **resharded.SOURCES}
+    return {
+        t.op: resharded.STATES if t.category == "optimizer" and t.op not in known else known[t.op]
+        for t in timeline.tensors
+        if t.assumed
+    }
 
 
 def summarise(timeline: Timeline) -> Summary:

@@ -18,9 +18,13 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 
 from finefit.errors import NotModelled
 from finefit.lab.build import load_model, prepare_model, refuse_untraced
+from finefit.lab.configured import Configured, foreign
 from finefit.lab.sdpa import attention
 from finefit.lab.sharding import ShardedTracker, process_group, record
 from finefit.lab.shim import fake_cuda
+from finefit.lab.trace import ready
+from finefit.lab.versions import quiet
+from finefit.lab.vision import known_grids
 from finefit.memory.timeline import Timeline
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
@@ -58,8 +62,13 @@ def _norm_of_locals(parameters: list[torch.nn.Parameter], max_norm: float) -> No
     torch.stack(torch._foreach_norm(local))
 
 
-def trace_tensor_parallel(model: Model, recipe: Recipe, ranks: int, *, arch: str = "sm80") -> Timeline:
+def trace_tensor_parallel(
+    model: Model, recipe: Recipe, ranks: int, *, arch: str = "sm80", config: Configured | None = None
+) -> Timeline:
     """Load, first step and steady step of one of ``ranks`` tensor-parallel ranks.
+
+    Args:
+        arch, config: as for ``trace``.
 
     Raises:
         NotModelled: adapters, quantised weights or tied embeddings, heads that the ranks do not divide, a model
@@ -73,15 +82,19 @@ def trace_tensor_parallel(model: Model, recipe: Recipe, ranks: int, *, arch: str
         if wrong:
             raise NotModelled(f"{what} cannot be traced yet", fix="trace the recipe without it")
     refuse_untraced(recipe)
+    ready(arch)
     with (
         warnings.catch_warnings(),
+        foreign(config),
+        quiet(),
         fake_cuda(attention(arch), arch) as recompute,
         process_group(ranks) as mesh,
         FakeTensorMode(allow_non_fake_inputs=False),
+        known_grids(model, recipe),
         patch.object(torch.nn.utils, "clip_grad_norm_", _norm_of_locals),
     ):
         warnings.simplefilter("ignore")
-        module = load_model(model, recipe)
+        module = load_model(model, recipe, config=config)
         styles = plan(module)
         if not styles:
             raise NotModelled(
@@ -89,4 +102,4 @@ def trace_tensor_parallel(model: Model, recipe: Recipe, ranks: int, *, arch: str
             )
         parallelize_module(module, mesh, styles)
         module = prepare_model(module, recipe)
-        return record(ShardedTracker(recompute, arch, recipe.padded), module, recipe, ranks)
+        return record(ShardedTracker(recompute, arch, recipe.padded), module, model, recipe, ranks)

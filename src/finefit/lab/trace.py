@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,18 +16,19 @@ from finefit.workload.recipe import Recipe
 
 try:
     import torch
-    import transformers
     from torch._subclasses.fake_tensor import FakeTensorMode
 except ImportError as error:  # pragma: no cover - depends on the environment
     raise NotModelled(f"tracing needs {error.name}", fix="pip install 'finefit[trace]'") from error
 
 from finefit.lab.build import load_model, prepare_model, refuse_untraced
+from finefit.lab.configured import Configured, foreign
 from finefit.lab.encoder import labels
 from finefit.lab.optimizers import build_optimizer
 from finefit.lab.sdpa import attention
 from finefit.lab.shim import CAPABILITY, fake_cuda
 from finefit.lab.step import run, tensors_of
 from finefit.lab.tracker import Tracker
+from finefit.lab.versions import quiet
 from finefit.lab.vision import known_grids, pictures
 
 TORCH = "2.13.0"  # the version whose internals shim.py patches
@@ -46,39 +46,54 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def trace(model: Model, recipe: Recipe, *, arch: str = "sm80", config: Mapping[str, Any] | None = None) -> Timeline:
+def trace(
+    model: Model,
+    recipe: Recipe,
+    *,
+    arch: str = "sm80",
+    config: Mapping[str, Any] | Configured | None = None,
+) -> Timeline:
     """Load, first step and steady step of one GPU.
 
     Args:
         arch: compute capability of the GPU whose kernels are assumed ("sm80", "sm90", ...).
-        config: the model's config.json, to build it from in place of its dimensions.
+        config: the model's config.json, its keys or as read, to build it from in place of its dimensions.
 
     Raises:
         NotModelled: something in the recipe cannot be traced, or this torch cannot be patched.
     """
     refuse_untraced(recipe)
+    ready(arch)
+    with foreign(config):
+        try:
+            return _traced(model, recipe, arch, config)
+        except RuntimeError as error:
+            if "device_ready_queues_" not in str(error):
+                raise
+            raise NotModelled(
+                "autograd ran in this process before finefit.lab was imported, so it has no thread for CUDA",
+                fix="trace in a fresh process, or import finefit.lab.trace first",
+            ) from error
+
+
+def ready(arch: str) -> None:
+    """Refuse what this machine or this version of torch cannot trace, before anything is traced.
+
+    Raises:
+        NotModelled: an architecture whose kernels are not known, or a torch that traces a known step wrongly.
+    """
     if arch not in CAPABILITY:
         raise NotModelled(f"no kernels are known for {arch!r}", fix=f"use one of {', '.join(CAPABILITY)}")
     if torch.__version__.split("+")[0] != TORCH:
-        warnings.warn(f"tracing was tested on torch {TORCH}, this is {torch.__version__}", stacklevel=2)
+        warnings.warn(f"tracing was tested on torch {TORCH}, this is {torch.__version__}", stacklevel=3)
         self_check()
-    try:
-        return _traced(model, recipe, arch, config)
-    except RuntimeError as error:
-        if "device_ready_queues_" not in str(error):
-            raise
-        raise NotModelled(
-            "autograd ran in this process before finefit.lab was imported, so it has no thread for CUDA",
-            fix="trace in a fresh process, or import finefit.lab.trace first",
-        ) from error
 
 
-def _traced(model: Model, recipe: Recipe, arch: str, config: Mapping[str, Any] | None) -> Timeline:
-    transformers.logging.set_verbosity_error()
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it looks for CPU kernels, which are never run
+def _traced(model: Model, recipe: Recipe, arch: str, config: Mapping[str, Any] | Configured | None) -> Timeline:
     rank = recipe.lora.rank if recipe.lora else 0
     with (
         warnings.catch_warnings(),
+        quiet(),
         fake_cuda(attention(arch), arch) as recompute,
         FakeTensorMode(allow_non_fake_inputs=False),
         known_grids(model, recipe),

@@ -43,6 +43,7 @@ def resolve_flags(
     batch: int | None = None,
     seq: int | None = None,
     accum: int | None = None,
+    eval_batch: int | None = None,
     precision: str | None = None,
     optimizer: str | None = None,
     checkpointing: str | None = None,
@@ -59,6 +60,7 @@ def resolve_flags(
     images: int | None = None,
     freeze: str | None = None,
     lengths: Lengths | None = None,
+    outline: Model | None = None,
 ) -> Resolved:
     """A model and flags as a workload; a method or length left out is reported in ``missing``, not guessed.
 
@@ -68,6 +70,7 @@ def resolve_flags(
         rank, targets: LoRA; targets as PEFT takes them ("all-linear", "q_proj,v_proj"). Of GaLore and APOLLO in
             full fine-tuning, the rank of the projection and what is projected.
         batch, seq, accum: rows of a micro-batch, tokens of the longest row, micro-batches a step.
+        eval_batch: rows of an evaluation batch; None: the run never evaluates.
         precision: "bf16", "fp16", "fp32" (weights and compute), "bf16-mixed", "fp16-mixed" (fp32 weights, autocast).
         optimizer: a value of transformers' ``optim`` ("adamw_torch", "paged_adamw_8bit", ...).
         checkpointing: "none", "full" or "reentrant".
@@ -82,12 +85,13 @@ def resolve_flags(
         train_layers, train_modules: of "freeze": so many of the last layers (of the first where negative), and which
             modules of theirs ("mlp,norm").
         epochs, lengths: for the run's duration.
+        outline: stands for a model that is not modelled, whose modules nobody knows; for the tracer.
 
     Raises:
         InputError: a value out of range, or an unknown model.
         NotModelled: an optimizer, model or combination that is not modelled.
     """
-    model = resolve_model(model_text, where="MODEL")
+    model = outline or resolve_model(model_text, where="MODEL")
     notes = Notes()
     model = restored(model, "the Trainer", "MODEL", notes)
     flags = FlagValues(notes)
@@ -99,6 +103,10 @@ def resolve_flags(
         for flag, stated in (("--rank", rank), ("--targets", targets)):
             if stated is not None and not projects:
                 raise InputError("full fine-tuning has no adapters", where=flag, fix=f"leave {flag} out, or use LoRA")
+    if outline is not None and method == "freeze":
+        raise NotModelled(
+            "the layers of a model that is not modelled have no known names", where="--method", fix="use full or lora"
+        )
     selection = _selection(flags, model, method, train_layers, train_modules)
     missing = frozenset(name for name, value in (("method", method), ("seq", seq)) if value is None)
     recipe = None
@@ -121,9 +129,12 @@ def resolve_flags(
             micro_batch=micro,
             optimizer=_optimizer(flags, model, method, optimizer, rank, targets, recipe),
             quant=quant,
-            lora=_lora(flags, model, words.METHODS[method], rank, targets, recipe) if words.METHODS[method] else None,
+            lora=(
+                _lora(flags, model, words.METHODS[method], rank, targets, recipe, outline is None) if adapters else None
+            ),
             padded=_padded(flags, padded, micro),
             epochs=_epochs(flags, epochs),
+            eval_batch=_eval_batch(flags, eval_batch),
         )
         recipe = replace(recipe, sources=MappingProxyType(dict(notes.sources)))
     resolved = Resolved(
@@ -138,6 +149,11 @@ def resolve_flags(
         missing=missing,
     )
     return pictured(resolved, lambda: of_flags(image_size, images, freeze))
+
+
+def _eval_batch(flags: FlagValues, rows: int | None) -> int | None:
+    """Rows of an evaluation batch; without the flag nothing is evaluated, the Trainer's ``eval_strategy``."""
+    return None if rows is None else flags.integer("eval_batch", "--eval-batch", rows, "per_device_eval_batch_size")
 
 
 def _choices(
@@ -325,8 +341,15 @@ _IA3_TARGETS, _IA3_FEEDFORWARD = ("k_proj", "v_proj", "down_proj"), ("down_proj"
 
 
 def _lora(
-    flags: FlagValues, model: Model, kind: str, rank: int | None, targets: str | Sequence[str] | None, recipe: Recipe
+    flags: FlagValues,
+    model: Model,
+    kind: str,
+    rank: int | None,
+    targets: str | Sequence[str] | None,
+    recipe: Recipe,
+    known: bool,
 ) -> Lora:
+    """``known``: the model's modules are, so that names can be checked; else PEFT finds them."""
     notes = flags.notes
     if rank is None and kind in _RANKS:
         notes.source("lora.rank", Source(Origin.DEFAULT, "peft@0.21.2"))
@@ -348,11 +371,11 @@ def _lora(
         dtype = recipe.weight_dtype
     if targets is not None:
         notes.source("lora.targets", Source(Origin.STATED, "--targets"))
-        names = lora_targets(model, targets, where="--targets")
+        names = lora_targets(model, targets, where="--targets") if known else _unchecked(targets)
     elif model.family in PEFT_DEFAULT_TARGETS:
         notes.source("lora.targets", Source(Origin.DEFAULT, f"peft@0.21.2 for {model.family}"))
         names = lora_targets(model, None)
-        if set(names) != set(linear_modules(model)):
+        if not known or set(names) != set(linear_modules(model)):
             notes.assume(
                 f"LoRA sits on {', '.join(names)}, PEFT's default for {model.family}; "
                 "many tools take every linear module (--targets all-linear), which needs more memory"
@@ -360,7 +383,7 @@ def _lora(
     else:
         why = f"PEFT has no default for {model.family}"
         notes.assumed("lora.targets", why, f"LoRA sits on every linear module: {why}")
-        names = lora_targets(model, "all-linear")
+        names = lora_targets(model, "all-linear") if known else _unchecked("all-linear")
     # alpha scales the adapters' output and has no effect on memory or time
     alpha = flags.default("lora_alpha")
     return Lora(
@@ -372,6 +395,15 @@ def _lora(
         block=_OFT_BLOCK if kind == "oft" else 0,
         feedforward=tuple(name for name in names if name in _IA3_FEEDFORWARD) if kind == "ia3" else (),
     )
+
+
+def _unchecked(targets: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of modules as PEFT takes them."""
+    names = targets.split(",") if isinstance(targets, str) else targets
+    found = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+    if not found:
+        raise InputError("no module is named", where="--targets", fix="write all-linear, or names of linear modules")
+    return ("all-linear",) if found == ("all",) else found
 
 
 def _padded(flags: FlagValues, padded: bool | None, micro: int) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from finefit.catalog import models as catalogue
-from finefit.errors import InputError, UnknownModel
+from finefit.errors import InputError, NotModelled, UnknownModel
 from finefit.formats.hf_config import model_from_config
 from finefit.workload.model import Model
 
@@ -49,6 +49,25 @@ def resolve_model(text: str, *, where: str | None = None) -> Model:
             ) from None
         revision = cached.parent.name[:7]
         return model_from_config(_read(cached), name, f"{name}@{revision} (Hub cache)")
+
+
+def model_file(text: str) -> Path | None:
+    """The config.json on this machine that ``resolve_model`` reads for ``text``; None where it reads none."""
+    name = text.strip()
+    path = _existing(name) if name else None
+    if path is not None:
+        file = path / "config.json" if path.is_dir() else path
+        if file.is_file():
+            return file
+    if not name or _looks_like_path(name):
+        return None
+    try:
+        catalogue.find(name)
+    except UnknownModel:
+        return _cached_config(name)
+    except NotModelled:
+        return None
+    return None
 
 
 def _existing(name: str) -> Path | None:
