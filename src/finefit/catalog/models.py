@@ -257,11 +257,14 @@ def _put(config: dict[str, Any], key: str, text: str) -> None:
     config[last] = [_value(item) for item in items if item] if len(items) > 1 else _value(text)
 
 
-def _value(text: str) -> int | float | bool | str:
+def _value(text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
     if text == "null":
         return None
+    if text.startswith("["):  # [a*3|b]: three times a, then b
+        parts = (part.partition("*") for part in text.strip("[]").split("|"))
+        return [_value(word) for word, _, times in parts for _ in range(int(times or 1))]
     for kind in (int, float):
         try:
             return kind(text)

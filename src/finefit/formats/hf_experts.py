@@ -67,6 +67,11 @@ def _listed_dense(default: int) -> Callable[[Keys, int], tuple[int, ...]]:
     return dense
 
 
+def _leading_dense(keys: Keys, layers: int) -> tuple[int, ...]:
+    """configuration_lfm2_moe.py: ``num_dense_layers`` (default 2) come first."""
+    return tuple(range(min(layers, _count(keys, "num_dense_layers", 2))))
+
+
 def _qwen(keys: Keys, layers: int) -> tuple[int, ...]:
     """modeling_qwen3_moe.py: ``mlp_only_layers``, and all but every ``decoder_sparse_step``-th layer."""
     step, listed = _count(keys, "decoder_sparse_step", 1) or 1, keys.config.get("mlp_only_layers") or ()
@@ -150,6 +155,13 @@ MIXTURES: dict[str, _Keys] = {
         (("moe_intermediate_size",), 896),
         normalised=("norm_topk_prob", True),
         dense=_listed_dense(0),
+    ),
+    "lfm2_moe": _Keys(
+        (_LOCAL[::-1], 32),
+        (("num_experts_per_tok",), 4),
+        (("moe_intermediate_size",), 1792),
+        normalised=("norm_topk_prob", True),
+        dense=_leading_dense,
     ),
     "nemotron_h": _Keys(
         (_ROUTED, 8),

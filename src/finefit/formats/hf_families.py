@@ -263,6 +263,9 @@ TRAITS: dict[str, Traits] = {
         window=128,
         max_position=131072,
     ),
+    "granitemoehybrid": Traits(qkv_bias=_ATTENTION, o_bias=_ATTENTION, fused_gate_up=True),
+    "lfm2": Traits(tied=True, kv_heads=8, qk_norm="head", max_position=128000),
+    "lfm2_moe": Traits(tied=True, kv_heads=8, qk_norm="head", max_position=128000),
     "nemotron_h": Traits(
         kv_heads=8,
         head_dim=128,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from finefit.errors import InputError
+from finefit.errors import InputError, NotModelled
 from finefit.workload.model import Latent, LinearAttention, Mamba2, Model
 
 
@@ -156,6 +156,66 @@ def _nemotron_h(keys: Keys, model: Model) -> Model:
     )
 
 
+def _granite_hybrid(keys: Keys, model: Model) -> Model:
+    """Granite 4.0: attention or Mamba 2 in each layer, an MLP of ``shared_intermediate_size``.
+
+    Raises:
+        NotModelled: the sizes with routed experts beside that MLP.
+    """
+    if keys.config.get("num_local_experts", 8) != 0:
+        raise NotModelled(
+            f"{model.name} has routed experts beside its MLP, which are not modelled yet for granitemoehybrid",
+            where=keys.where,
+            fix="take a dense size of the family",
+        )
+    listed = keys.get("layer_types", "layers_block_type")
+    words = {"mamba": "mamba2", "linear_attention": "mamba2", "attention": "full", "full_attention": "full"}
+    kinds = ("mamba2",) * model.layers if listed is None else _kinds(keys, model, listed, words)
+    heads = keys.size("mamba_n_heads", default=128)
+    width = keys.get("mamba_d_head")
+    inner = keys.size("mamba_expand", default=2) * model.hidden
+    mamba = Mamba2(
+        heads=heads,
+        head_dim=width if isinstance(width, int) else inner // heads,
+        state=keys.size("mamba_d_state", default=256),
+        groups=keys.size("mamba_n_groups", default=1),
+        conv=keys.size("mamba_d_conv", default=4),
+        chunk=keys.size("mamba_chunk_size", default=256),
+        conv_bias=keys.flag(("mamba_conv_bias", True)),
+        bias=keys.flag(("mamba_proj_bias", False)),
+    )
+    rotary = keys.get("position_embedding_type") == "rope"
+    return replace(
+        model,
+        ffn=keys.size("shared_intermediate_size", default=1024),
+        layer_types=kinds if "mamba2" in kinds else (),
+        mamba2=mamba if "mamba2" in kinds else None,
+        position="rope" if rotary else "none",
+    )
+
+
+def _lfm2(keys: Keys, model: Model) -> Model:
+    """LFM2: a short convolution or attention in each layer; the MLP's width is two thirds of what the file says."""
+    listed, attending = keys.get("layer_types"), keys.get("full_attn_idxs")
+    if listed is None:
+        full = range(model.layers) if not isinstance(attending, list) else attending
+        kinds = tuple("full" if i in full else "conv" for i in range(model.layers))
+    else:
+        kinds = _kinds(keys, model, listed, {"conv": "conv", "full_attention": "full"})
+    width = keys.size("block_ff_dim", "intermediate_size", default=12288)
+    if model.family == "lfm2" and keys.flag(("block_auto_adjust_ff_dim", True)):
+        multiplier, multiple = keys.get("block_ffn_dim_multiplier"), keys.size("block_multiple_of", default=256)
+        width = 2 * width // 3
+        if "block_ffn_dim_multiplier" not in keys.config or multiplier is not None:
+            width = int((multiplier if isinstance(multiplier, int | float) else 1) * width)
+            width = multiple * -(-width // multiple)
+    tied = keys.flag(("tie_embedding", model.tied))
+    return replace(
+        model, ffn=width, layer_types=kinds, tied=tied, conv_width=keys.size("conv_L_cache", default=3),
+        conv_bias=keys.flag(("conv_bias", False)),
+    )  # fmt: skip
+
+
 def _kinds(keys: Keys, model: Model, listed: object, words: Mapping[str, str]) -> tuple[str, ...]:
     """``layer_types`` in this program's words.
 
@@ -178,6 +238,9 @@ _READERS: dict[str, Callable[[Keys, Model], Model]] = {
     "smollm3": _listed_unrotated,
     "minimax_m2": _minimax,
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _gated_delta),
+    "granitemoehybrid": _granite_hybrid,
+    "lfm2": _lfm2,
+    "lfm2_moe": _lfm2,
     "nemotron_h": _nemotron_h,
     **dict.fromkeys(_LATENT, _latent),
 }

@@ -25,9 +25,8 @@ _TYPES: dict[str, str] = {
     _MOE: "dbrx mistral_large4 mimo_v2_flash step3p7",
     _MLA_MOE: "deepseek_v32 deepseek_v4 deepseek_ref longcat_flash "
     "glm_moe_dsa mistral4",
-    _HYBRID: "olmo_hybrid recurrent_gemma granitemoehybrid",
-    _HYBRID_MOE: "jamba kimi_linear minimax bailing_hybrid lfm2_moe kimi_k3",
-    "a hybrid of attention and convolution layers": "lfm2",
+    _HYBRID: "olmo_hybrid recurrent_gemma",
+    _HYBRID_MOE: "jamba kimi_linear minimax bailing_hybrid kimi_k3",
     _SSM: "mamba mamba2 falcon_mamba rwkv rwkv5 rwkv6 rwkv7",
     _VISION: "mllama mistral3 qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe gemma3 gemma4 paligemma llava llava_next "
     "llava_llama llama4 glm4v glm4v_moe glm5_next kimi_k25 phi3_v ernie4_5_vl_moe minimax_m3_vl minimax_m3 "

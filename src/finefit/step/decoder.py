@@ -51,7 +51,7 @@ MODELLED = frozenset(
         "granite", "smollm3", "seed_oss", "olmo", "olmo2", "olmo3", "starcoder2", "stablelm", "xverse", "mimo",
         "ernie4_5", "exaone", "chatglm", "glm", "glm4", "exaone4", "nemotron", "vaultgemma", "gpt_neo", "gptj", "opt",
         "hunyuan_v1_dense", "apertus", "arcee", "mpt", "bloom", "cohere", "cohere2", "minicpm", "orion", "falcon",
-        "minicpm3", "qwen3_5_text", "nemotron_h",
+        "minicpm3", "qwen3_5_text", "nemotron_h", "granitemoehybrid", "lfm2",
     }
 ) | MIXTURES  # fmt: skip
 
@@ -288,7 +288,7 @@ class Decoder:
 
     def _branch(self, x: Ref) -> Ref:
         """What happens to a branch before it joins the residual: dropout, or Granite's multiplier."""
-        if self.net.model.family in ("granite", "granitemoe", "minicpm", "minicpm3"):
+        if self.net.model.family in ("granite", "granitemoe", "granitemoehybrid", "minicpm", "minicpm3"):
             return self.net.scale(x)
         return self.net.dropout(x, self.net.model.residual_dropout)
 
@@ -300,6 +300,9 @@ class Decoder:
         if self.mixer == "mamba2" and self.net.model.mamba2 is not None:
             with self.net.tape.module("mixer" if self.net.model.family == "nemotron_h" else "mamba"):
                 return mamba2.mamba2(self.net, self.linears, self.net.model.mamba2, x)
+        if self.mixer == "conv":
+            with self.net.tape.module("conv"):
+                return delta.short_conv(self.net, self.linears, self.net.model.conv_width, x)
         if self.mixer == "mlp":
             return self.mlp(x)
         if self.mixer == "moe" and self.mixture is not None:

@@ -47,17 +47,28 @@ def _joined(net: Net, lin: Linears, dims: LinearAttention, x: Ref, keys: int, va
     return tape.op("cat", [query, key, value], 2 * keys + values, x.dtype, passes=True), z, b, a
 
 
-def causal_conv(net: Net, x: Ref, kernel: int, *, bias: bool = False) -> Ref:
+def causal_conv(net: Net, x: Ref, kernel: int, *, name: str = "conv1d", activated: bool = True) -> Ref:
     """``causal_conv1d_fn`` in plain torch: a depthwise convolution over padded rows, cut to length, then SiLU."""
     tape = net.tape
-    weight = f"{tape.path}.conv1d.weight"
-    params = tuple(p for p in (weight, f"{tape.path}.conv1d.bias") if p in tape.params and net.trainable(p))
+    names = (f"{tape.path}.{name}.weight", f"{tape.path}.{name}.bias")
+    params = tuple(p for p in names if p in tape.params and net.trainable(p))
     out = tape.op(
         "conv1d", [x], x.numel, x.dtype, symbols=("b", f"s+{kernel - 1}"), saves=[x], params=params,
         saves_weight=x.needs_grad,
     )  # fmt: skip
     (cut,) = tape.split(out, [x.numel], "slice")
+    if not activated:
+        return cut
     return tape.op("silu", [cut], x.numel, x.dtype, saves=[out])
+
+
+def short_conv(net: Net, lin: Linears, kernel: int, x: Ref) -> Ref:
+    """``Lfm2ShortConv.forward`` (models/lfm2/modeling_lfm2.py): two gates around a convolution without activation."""
+    parts = net.tape.split(lin(x, "in_proj"), [x.numel] * 3, "chunk")
+    gated = net.mul(parts[0], parts[2])
+    mixed = causal_conv(net, gated, kernel, name="conv", activated=False)
+    out = net.mul(parts[1], mixed)
+    return lin(net.contiguous(out), "out_proj")
 
 
 def _decay(net: Net, a: Ref) -> Ref:

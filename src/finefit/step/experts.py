@@ -37,6 +37,7 @@ MIXTURES = frozenset(
         "qwen3_next",
         "qwen3_5_moe_text",
         "nemotron_h",
+        "lfm2_moe",
     }
 )
 
@@ -72,8 +73,8 @@ class Mixture:
             if family == "hy_v3":
                 return self._wide_sum(x)
             own = {"granitemoe": self._granite_router, "phimoe": self._sparsemixer}
-            if family in ("minimax_m2", "gpt_oss"):
-                choose = routers.minimax if family == "minimax_m2" else routers.gpt_oss
+            if family in ("minimax_m2", "gpt_oss", "lfm2_moe"):
+                choose = {"minimax_m2": routers.minimax, "gpt_oss": routers.gpt_oss}.get(family, routers.lfm2)
                 return self._routed(x, lambda tokens: choose(self.net, self.experts, tokens))
             return self._routed(x, own.get(family, self._router))
 
@@ -255,9 +256,9 @@ class Mixture:
         offsets = tape.leaf(self.experts.count, DType.INT32, (), "cumsum")
         biased = net.model.family == "gpt_oss"
         if not net.model.gated_mlp:
-            out = self.activation(self._product(selected, self.names.up, width, offsets))
+            out = self.activation(self._product(selected, "up_proj", width, offsets))
         else:
-            out = self._product(selected, self.names.gate_up, 2 * width, offsets)
+            out = self._product(selected, "gate_up_proj", 2 * width, offsets)
         if biased:
             out = routers.add_expert_bias(net, out, f"{tape.path}.gate_up_proj_bias")
             out = routers.clamped_swiglu(net, out)
@@ -266,7 +267,7 @@ class Mixture:
             del out
             out = net.mul(self.activation(gate), up)
             del gate, up
-        out = self._product(out, self.names.down, hidden, offsets)
+        out = self._product(out, "down_proj", hidden, offsets)
         if biased:
             out = routers.add_expert_bias(net, out, f"{tape.path}.down_proj_bias")
         weighted = self._weigh(out, sample_weights)

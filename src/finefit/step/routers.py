@@ -50,6 +50,19 @@ def hunyuan3(net: Net, experts: Experts, x: Ref) -> Routed:
     return logits, net.scale(weights), chosen
 
 
+def lfm2(net: Net, experts: Experts, x: Ref) -> Routed:
+    """``Lfm2MoeTopKRouter``: sigmoid in the compute dtype."""
+    tape, k = net.tape, experts.per_token
+    logits = net.dense(x, f"{tape.path}.weight", experts.count)
+    scores = tape.op("sigmoid", [logits], experts.count, logits.dtype, save_out=True)
+    top, chosen = _gather(net, scores, k)
+    if experts.normalised:
+        total = tape.op("sum", [top], 1, top.dtype, symbols=top.symbols)
+        back = (top.size,)
+        top = tape.op("div", [top, total], k, top.dtype, symbols=top.symbols, saves=[top, total], back=back)
+    return logits, net.scale(top), chosen
+
+
 def gpt_oss(net: Net, experts: Experts, x: Ref) -> Routed:
     """``GptOssTopKRouter``: the k largest logits, then softmax over those, all in the compute dtype."""
     tape, k = net.tape, experts.per_token

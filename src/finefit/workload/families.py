@@ -92,6 +92,19 @@ _NEOX = Layout(
     down="dense_4h_to_h",
 )
 
+_LFM2 = replace(
+    _LLAMA,
+    final_norm="embedding_norm",
+    norms=("operator_norm", "ffn_norm"),
+    out="out_proj",
+    q_norm="q_layernorm",
+    k_norm="k_layernorm",
+    mlp="feed_forward",
+    gate="w1",
+    up="w3",
+    down="w2",
+)
+
 LAYOUTS: dict[str, Layout] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
@@ -191,6 +204,16 @@ LAYOUTS: dict[str, Layout] = {
         mlp="mixer",
         moe="mixer",
     ),
+    "granitemoehybrid": replace(
+        _LLAMA,
+        mlp="shared_mlp",
+        gate_up="input_linear",
+        down="output_linear",
+        moe="block_sparse_moe",
+        router="router",
+    ),
+    "lfm2": _LFM2,
+    "lfm2_moe": replace(_LFM2, moe="feed_forward"),
     "qwen3_next": replace(_LLAMA, shared="shared_expert"),
     "qwen3_5_text": _LLAMA,
     "qwen3_5_moe_text": replace(_LLAMA, shared="shared_expert"),

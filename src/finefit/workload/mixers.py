@@ -17,7 +17,24 @@ def mixer_tensors(model: Model, mixer: str) -> Tensors:
         return _gated_delta(model, model.linear)
     if mixer == "mamba2" and model.mamba2 is not None:
         return _mamba2(model, model.mamba2, "mixer" if model.family == "nemotron_h" else "mamba")
+    if mixer == "conv":
+        return _short_conv(model)
     return []
+
+
+def _short_conv(model: Model) -> Tensors:
+    """modeling_lfm2.py Lfm2ShortConv."""
+    hidden = model.hidden
+    out: Tensors = []
+    for name, shape, kind in (
+        ("conv", (hidden, 1, model.conv_width), "conv"),
+        ("in_proj", (3 * hidden, hidden), "linear"),
+        ("out_proj", (hidden, hidden), "linear"),
+    ):
+        out.append((f"conv.{name}.weight", shape, kind))
+        if model.conv_bias:
+            out.append((f"conv.{name}.bias", shape[:1], "conv" if name == "conv" else "bias"))
+    return out
 
 
 def _mamba2(model: Model, dims: Mamba2, at: str) -> Tensors:

@@ -156,11 +156,14 @@ class Model:
     shapes: tuple[Shape, ...] = ()  # one a layer where layers differ in width
     latent: Latent | None = None
     linear: LinearAttention | None = None  # of the layers whose type is "linear"
+    conv_width: int = 0  # of the layers whose type is "conv": tokens that LFM2's short convolution sees
+    conv_bias: bool = False
     mamba2: Mamba2 | None = None  # of the layers whose type is "mamba2"
     output_gate: bool = False  # queries come with a gate for the output of attention (Qwen3-Next)
     experts: Experts | None = None  # None: every layer has the MLP of width ``ffn``
     tower: Tower | None = None  # what reads pictures, beside the language model
-    # "embedding": a decoder without one; of an encoder: "mlm" | "sequence" | "token" | "pooler" | "none"; "seq2seq" of T5
+    # "embedding": a decoder without one;
+    # "mlm" | "sequence" | "token" | "pooler" | "none" of an encoder; "seq2seq" of T5
     head: str = "lm"
     encoder_layers: int = 0  # of ``layers``, the first ones that read the source of an encoder-decoder
     labels: int = 2  # of a classification head

@@ -276,10 +276,10 @@ def _mixture(model: Model, names: Layout) -> list[Parameter]:
         for index in range(experts.count):
             out += _mlp(model, names, f"{path}.{index}", experts.width)
     else:
-        first, width = (names.gate_up, 2 * experts.width) if model.gated_mlp else (names.up, experts.width)
+        first, width = ("gate_up_proj", 2 * experts.width) if model.gated_mlp else ("up_proj", experts.width)
         inside = experts.latent or hidden
         out.append(Parameter(f"{path}.{first}", (experts.count, width, inside), "experts"))
-        out.append(Parameter(f"{path}.{names.down}", (experts.count, inside, experts.width), "experts"))
+        out.append(Parameter(f"{path}.down_proj", (experts.count, inside, experts.width), "experts"))
         if experts.latent:  # modeling_nemotron_h.py NemotronHMoE
             out += _linear(model, names, f"{at}.fc1_latent_proj", hidden, inside, bias=model.mlp_bias)
             out += _linear(model, names, f"{at}.fc2_latent_proj", inside, hidden, bias=model.mlp_bias)
