@@ -317,12 +317,16 @@ def variants(model: Model) -> Iterator[Row]:
         "lora/flash2": replace(lora, attention="flash2"),
         "lora/chunked": replace(lora, loss="chunked"),
         "full/outputs": replace(full, keeps_outputs=True),
+        "full/evaluation": replace(full, eval_batch=8),
+        "lora/evaluation": replace(lora, eval_batch=8),
+        "lora/chunked/evaluation": replace(lora, loss="chunked", eval_batch=8),
         "full/cache": replace(full, returns_cache=True),
         "full/accumulate": replace(full, grad_accum=4),
         "full/fp32": fp32,
         "full/amp": amp,
         "full/amp/nonre": replace(amp, **CHECKPOINTING["nonre"]),
         "full/amp/outputs": replace(amp, keeps_outputs=True),
+        "full/amp/evaluation": replace(amp, eval_batch=8, **CHECKPOINTING["nonre"]),
         "lora/amp": replace(_methods(model)["lora"], autocast=DType.BF16),
         "lora/amp/nonre": replace(lora, autocast=DType.BF16),
         "lora/foreach": replace(lora, optimizer=FOREACH),
@@ -340,6 +344,7 @@ def variants(model: Model) -> Iterator[Row]:
         assert qlora.quant is not None
         changes["qlora/amp/re"] = replace(qlora, autocast=DType.BF16, **CHECKPOINTING["re"])
         changes["qlora/plain"] = replace(qlora, quant=replace(qlora.quant, double=False))
+        changes["qlora/evaluation/re"] = replace(qlora, eval_batch=8, **CHECKPOINTING["re"])
         changes["qlora/unprepared/re"] = replace(
             qlora, quant=replace(qlora.quant, kbit_prepare=False), **CHECKPOINTING["re"]
         )

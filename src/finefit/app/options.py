@@ -27,6 +27,7 @@ RECIPE: dict[str, tuple[str, dict[str, Any]]] = {
     "batch": ("--batch", {"type": int, "metavar": "N", "help": "samples of a micro-batch on each GPU"}),
     "seq": ("--seq", {"type": int, "metavar": "N", "help": "tokens of the longest sample"}),
     "accum": ("--accum", {"type": int, "metavar": "N", "help": "micro-batches an optimizer step"}),
+    "eval_batch": ("--eval-batch", {"type": int, "metavar": "N", "help": "evaluate too, N samples a batch"}),
     "precision": ("--precision", {"help": "bf16, fp16, fp32, bf16-mixed or fp16-mixed"}),
     "optimizer": ("--optimizer", {"help": "a value of the Trainer's optim, such as paged_adamw_8bit"}),
     "checkpointing": ("--checkpointing", {"help": "none, full or reentrant"}),

@@ -59,7 +59,7 @@ class Beside:
         for number, _ in player.each_block(layers):
             player.release(held[number])
 
-    def compare(self, step: int) -> None:
+    def compare(self, phase: str, step: int) -> None:
         """The reference's log-probabilities, while what the trained model returned is still held.
 
         KTO asks for those of mismatched completions too, and holds the logits of the first pass meanwhile
@@ -68,10 +68,10 @@ class Beside:
         player = self.reference
         if player is None:
             return
-        player.infer("reference", step)
+        player.infer(phase, step)
         if player.recipe.task == "kto":
             held = [] if self.logits is None else [player.alloc(self.logits, "logits", "_to_copy")]
-            player.infer("reference", step)
+            player.infer(phase, step)
             player.release_all(held)
 
     def waiting(self, step: int) -> list[dict[tuple[int, int], list[int]]]:

@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from finefit.memory.allocator import replay, required
-from finefit.memory.compiled import Compiled, compile_timeline
+from finefit.memory.compiled import Compiled, Evaluated, compile_timeline
 from finefit.memory.context import CUBLAS_WORKSPACE, cublas_workspace, cuda_context, nccl_buffers
+from finefit.memory.evaluation import PHASE, evaluation_recipe, followed_by
 from finefit.memory.peak import Peak
-from finefit.memory.played import played
+from finefit.memory.played import evaluated, played
 from finefit.memory.timeline import Timeline
 from finefit.step.build import check_length
 from finefit.step.size import Dims
@@ -68,6 +69,21 @@ def compiled(model: Model, recipe: Recipe) -> Compiled:
     return _compiled(model, _guarded(model, recipe), tuple(sorted(recipe.stack.items())))
 
 
+@lru_cache(maxsize=64)
+def _compiled_evaluation(model: Model, structural: Recipe, versions: tuple[tuple[str, str], ...]) -> Compiled:
+    recipe = replace(structural, stack=dict(versions))
+    return compile_timeline(evaluated(model, recipe, folded=True))
+
+
+def _evaluation(model: Model, recipe: Recipe) -> Evaluated | None:
+    """The peak of the evaluation loop, None where there is none."""
+    batch = evaluation_recipe(recipe)
+    if batch is None:
+        return None
+    form = _compiled_evaluation(model, _guarded(model, batch), tuple(sorted(batch.stack.items())))
+    return form.evaluate(dims_of(batch))
+
+
 @lru_cache(maxsize=16)
 def _timeline(model: Model, structural: Recipe, versions: tuple[tuple[str, str], ...], workspace: int) -> Timeline:
     recipe = replace(structural, stack=dict(versions))
@@ -75,7 +91,7 @@ def _timeline(model: Model, structural: Recipe, versions: tuple[tuple[str, str],
 
 
 def timeline(model: Model, recipe: Recipe, *, workspace: int = CUBLAS_WORKSPACE) -> Timeline:
-    """Every event of load, first step and one steady step, for the allocator replay and the plots.
+    """Every event of load, first step, one steady step and evaluation, for the allocator replay and the plots.
 
     Beyond one row and below the sliding window events do not depend on the batch, the length, the rank or the number
     of ranks: one list a structure.
@@ -84,17 +100,49 @@ def timeline(model: Model, recipe: Recipe, *, workspace: int = CUBLAS_WORKSPACE)
         workspace: bytes of each of the two cuBLAS workspaces (forward and autograd thread).
     """
     check_length(model, recipe)
-    return _timeline(model, _guarded(model, recipe), tuple(sorted(recipe.stack.items())), workspace)
+    training = _timeline(model, _guarded(model, recipe), tuple(sorted(recipe.stack.items())), workspace)
+    return with_evaluation(training, model, recipe, workspace)
+
+
+def with_evaluation(training: Timeline, model: Model, recipe: Recipe, workspace: int) -> Timeline:
+    """A training run's Timeline with its batch of evaluation, where the recipe evaluates."""
+    batch = evaluation_recipe(recipe)
+    return training if batch is None else followed_by(training, _evaluated(model, batch, workspace), dims_of(batch))
+
+
+def at_peak(model: Model, recipe: Recipe, *, workspace: int = CUBLAS_WORKSPACE) -> tuple[Timeline, Dims]:
+    """The Timeline whose peak is the run's, and its dimensions: of training, or of evaluation."""
+    batch, after = evaluation_recipe(recipe), _evaluation(model, recipe)
+    if batch is None or after is None or after.allocated <= compiled(model, recipe).evaluate(dims_of(recipe)).allocated:
+        return timeline(model, replace(recipe, eval_batch=None), workspace=workspace), dims_of(recipe)
+    return _evaluated(model, batch, workspace), dims_of(batch)
+
+
+def _evaluated(model: Model, batch: Recipe, workspace: int) -> Timeline:
+    return _evaluation_timeline(model, _guarded(model, batch), tuple(sorted(batch.stack.items())), workspace)
+
+
+@lru_cache(maxsize=16)
+def _evaluation_timeline(
+    model: Model, structural: Recipe, versions: tuple[tuple[str, str], ...], workspace: int
+) -> Timeline:
+    return evaluated(model, replace(structural, stack=dict(versions)), workspace=workspace)
 
 
 def estimate(model: Model, recipe: Recipe, *, arch: str | None = None, trace: Trace | None = None) -> Peak:
-    """Allocated bytes on one GPU: the peak of a steady step, its parts and its phases.
+    """Allocated bytes on one GPU: the peak of a steady step or of evaluation, its parts and the phases.
+
+    Evaluation is always the model's, whose batch no stored trace has.
 
     Args:
         arch: GPU architecture ("Hopper"), which decides the cuBLAS workspaces; None takes the usual ones.
         trace: stored trace of this recipe (``memory.store``) to answer from in place of the model.
     """
     out = (compiled(model, recipe) if trace is None else trace.compiled).evaluate(dims_of(recipe))
+    after = _evaluation(model, recipe)
+    if after is not None:
+        phases = {**out.phases, PHASE: after.phases[PHASE]}
+        out = replace(after if after.allocated > out.allocated else out, phases=phases, host=out.host)
     held = 2 * cublas_workspace(arch)  # allocated once, never freed: the same at every point of a step
     parts = {**out.parts, "workspace": out.parts["workspace"] + held}
     phases = {name: nbytes + (held if name != "load" else 0) for name, nbytes in out.phases.items()}

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from finefit.memory import updates
 from finefit.memory.beside import Beside
 from finefit.memory.sharding import Sharding
 from finefit.memory.states import States
 from finefit.memory.timeline import Fold, Mark, Tensor, Timeline
-from finefit.step.ops import COMPARE, Block, Drop, Op, Param, Step
+from finefit.step.ops import COMPARE, Block, Drop, Op, Step
 from finefit.step.size import Size
 from finefit.workload.recipe import Recipe
 
@@ -277,7 +278,7 @@ class Player:
         (transformers 5.24.0 trainer_optimizer.py, torchtune 0.6.1 training/memory.py).
         """
         if not self.recipe.optimizer.kind.lags:
-            self.update(self.step.params[name])
+            updates.update(self, self.step.params[name])
             self.release(self.param_grads.pop(name))
             return
         self.catch_up()
@@ -287,7 +288,7 @@ class Player:
         """LOMO's update, which lets the gradient go as soon as it is copied to fp32."""
         if self.lagging is not None:
             self.release(self.param_grads.pop(self.lagging))
-            self.update(self.step.params[self.lagging])
+            updates.update(self, self.step.params[self.lagging])
             self.lagging = None
 
     # -- one run -----------------------------------------------------------------------------------
@@ -327,7 +328,7 @@ class Player:
         phase = ""
         for number, block in self.each_block(blocks):
             if block.name == COMPARE:
-                self.beside.compare(step)
+                self.beside.compare("reference", step)
                 phase = ""
             if block.phase != phase:
                 phase = block.phase
@@ -349,52 +350,21 @@ class Player:
         self.catch_up()
 
     def infer(self, phase: str, step: int) -> None:
-        """A forward pass that keeps nothing for a backward: all parameters of this step are frozen."""
+        """A forward pass of a step that keeps nothing for a backward."""
         self.enter(phase, step)
         for number, block in self.each_block(enumerate(self.step.blocks)):
+            if block.name == COMPARE:
+                self.beside.compare(phase, step)
             self.sharding.before_forward(number)
             self.forward(number, block)
             self.sharding.after_forward(number)
         self.sharding.reshard_all()
         self.drop_rest()
 
-    def optimizer_step(self, step: int) -> None:
-        self.enter("optimizer", step)
-        sub_group = self.states.sub_group()
-        if sub_group is not None:
-            self.release(self.alloc(sub_group, "workspace", "fp32_gradients"))
-        held: dict[int, list[int]] = {}  # by block, so that the frees of a repeated one fold like its allocations
-        for number, block in self.each_block(enumerate(self.step.blocks)):
-            held[number] = []
-            for name in block.params:
-                param = self.step.params[name]
-                if not self.recipe.optimizer.in_backward:
-                    self.update(param)
-                held[number] += [
-                    self.alloc(s, "workspace", "foreach", name) for s in self.states.step_temporaries(param)
-                ]
-        for number, _ in self.each_block(enumerate(self.step.blocks)):
-            self.release_all(held[number])
-
-    def update(self, param: Param) -> None:
-        """Temporaries of an optimizer that goes through the parameters one by one."""
-        for sizes in self.states.loop_temporaries(param):
-            self.release_all([self.alloc(size, "workspace", "update", param.name) for size in sizes])
-
-    def zero_grad(self) -> None:
-        for _, block in self.each_block(enumerate(self.step.blocks)):
-            for name in block.params:
-                for grads in (self.param_grads, self.grad_shards):
-                    if name in grads:
-                        self.release(grads.pop(name))
-        self.sharding.release_bucket()
-
     def play(self, *, first_step: bool, workspace: int) -> Timeline:
         """Load, then a first step (no optimizer states yet) if asked for, then a steady one."""
         self.load()
-        if workspace:
-            for thread in ("forward", "autograd"):
-                self.alloc(Size(1, workspace), "workspace", "cublas_workspace", thread, assumed=True)
+        self.take_handles(workspace)
         micro_batches = 1 if self.recipe.grad_accum == 1 else 2
         for step in (1, 2) if first_step else (2,):
             if step == 2 and not first_step:
@@ -404,6 +374,15 @@ class Player:
                 self.micro_batch(step)
             if step == 1:
                 self.allocate_states()
-            self.optimizer_step(step)
-            self.zero_grad()
+            updates.optimizer_step(self, step)
+            updates.zero_grad(self)
+        return self.timeline()
+
+    def take_handles(self, workspace: int) -> None:
+        """cuBLAS's workspaces of the forward and the autograd thread, ``workspace`` bytes each."""
+        for thread in ("forward", "autograd") if workspace else ():
+            self.alloc(Size(1, workspace), "workspace", "cublas_workspace", thread, assumed=True)
+
+    def timeline(self) -> Timeline:
+        """What was played so far."""
         return Timeline(tuple(self.tensors), tuple(self.events), tuple(self.marks), tuple(self.folds))

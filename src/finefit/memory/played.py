@@ -26,8 +26,28 @@ def played(
         first_step: the first step too, before the optimizer has states.
         workspace: bytes of each of two cuBLAS handles.
     """
+    return _player(model, recipe, folded).play(first_step=first_step, workspace=workspace)
+
+
+def evaluated(model: Model, recipe: Recipe, *, folded: bool = False, workspace: int = 0) -> Timeline:
+    """One batch of the evaluation loop, beside the weights and states that training leaves on the GPU.
+
+    Args:
+        recipe: how the batch runs (``evaluation.evaluation_recipe``).
+        folded, workspace: as for ``played``.
+    """
+    player = _player(model, recipe, folded, records=False)
+    player.load()
+    player.take_handles(workspace)
+    player.allocate_states()
+    player.infer("evaluation", 2)
+    return player.timeline()
+
+
+def _player(model: Model, recipe: Recipe, folded: bool, records: bool = True) -> Player:
+    """The player of the trained model, with those of the models beside it."""
     part = model_on_rank(model, recipe.parallel)
-    player = Player(build_step(part, recipe, folded=folded), recipe)
+    player = Player(build_step(part, recipe, folded=folded, records=records), recipe)
     beside, other = player.beside, recipe.beside
     if other.reference != "none":
         frozen = reference_recipe(recipe)
@@ -42,7 +62,7 @@ def played(
         beside.resident.append(Player(build_step(part, judge, folded=folded, frozen=True), judge, player))
     if other.generated:
         beside.cache = Size(2, 2 * part.kv_width * other.generated, _TOKENS)
-    return player.play(first_step=first_step, workspace=workspace)
+    return player
 
 
 def reference_recipe(recipe: Recipe) -> Recipe:

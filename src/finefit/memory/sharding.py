@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from finefit.memory import updates
 from finefit.step.size import Size
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Sharding:
             shard = player.alloc(size, "gradients", "reduce_scatter", name, pool=player.states.states_pool)
             player.release(player.param_grads.pop(name))
             if player.recipe.optimizer.in_backward:
-                player.update(player.step.params[name])
+                updates.update(player, player.step.params[name])
                 player.release(shard)
             elif name in player.grad_shards:
                 player.release(shard)  # a later micro-batch: added to the shard that is there

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from finefit.memory.context import cublas_workspace
-from finefit.memory.estimate import dims_of, timeline
+from finefit.memory.estimate import at_peak
 from finefit.memory.explain import Term, merged, terms_at_peak
 from finefit.memory.timeline import CATEGORIES
 from finefit.planner.message import Message, message
@@ -64,8 +64,8 @@ def explain(model: Model, recipe: Recipe, arch: str | None) -> Explanation:
     Raises:
         NotModelled: as ``memory.estimate``.
     """
-    dims = dims_of(recipe)
-    terms = merged(terms_at_peak(timeline(model, recipe, workspace=cublas_workspace(arch)), dims), dims)
+    events, dims = at_peak(model, recipe, workspace=cublas_workspace(arch))
+    terms = merged(terms_at_peak(events, dims), dims)
     sources = _sources(model, recipe)
     parts = []
     for name in CATEGORIES:

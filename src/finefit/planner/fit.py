@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from finefit.memory.allocator import replay
 from finefit.memory.context import cublas_workspace, cuda_context, nccl_buffers
-from finefit.memory.estimate import dims_of, estimate, timeline
+from finefit.memory.estimate import dims_of, estimate, timeline, with_evaluation
 from finefit.memory.peak import Peak
 from finefit.memory.timeline import Timeline
 from finefit.memory.tracefile import Trace
@@ -88,7 +88,9 @@ def reserved_bytes(model: Model, recipe: Recipe, arch: str | None, trace: Trace 
 
 def _events(model: Model, recipe: Recipe, arch: str | None, trace: Trace | None) -> Timeline:
     workspace = cublas_workspace(arch)
-    return timeline(model, recipe, workspace=workspace) if trace is None else trace.timeline(workspace)
+    if trace is None:
+        return timeline(model, recipe, workspace=workspace)
+    return with_evaluation(trace.timeline(workspace), model, recipe, workspace)
 
 
 def fit(model: Model, recipe: Recipe, cluster: Cluster, trace: Trace | None = None) -> Fit:

@@ -60,6 +60,20 @@ def micro_batches(model: Model, recipe: Recipe) -> Iterator[Change]:
         )
 
 
+def evaluation(model: Model, recipe: Recipe) -> Change | None:
+    """Fewer rows of evaluation at once: as many as training has, then one."""
+    old = recipe.eval_batch
+    if old is None or old == 1:
+        return None
+    new = recipe.micro_batch if old > recipe.micro_batch else 1
+    return Change(
+        "evaluation",
+        replace(recipe, eval_batch=new),
+        message("evaluation batch {old} → {new}", old=old, new=new),
+        message("evaluation holds the logits of all its rows at once, whatever the micro-batch is"),
+    )
+
+
 def checkpointing(model: Model, recipe: Recipe) -> Change | None:
     """Keep one tensor a layer and recompute the rest in backward."""
     if recipe.checkpointing != "none":
@@ -213,6 +227,7 @@ def _halves(recipe: Recipe) -> bool:
 
 
 SINGLE: tuple[Callable[[Model, Recipe], Change | None], ...] = (
+    evaluation,
     checkpointing,
     fused_loss,
     optimizer_8bit,

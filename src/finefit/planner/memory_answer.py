@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from finefit.catalog.revision import catalog_revision
 from finefit.memory import store
 from finefit.memory.estimate import estimate
+from finefit.memory.evaluation import evaluation_recipe
 from finefit.memory.tracefile import Trace
 from finefit.planner.answer import Fits, Margin, MemoryAnswer
 from finefit.planner.engine import usable_bytes
+from finefit.planner.evaluation import evaluation_warnings
 from finefit.planner.fit import fit, gpus_per_node, outside_bytes, reserved_bytes
 from finefit.planner.mixtures import mixture_assumptions, mixture_warnings
 from finefit.resolve.resolved import Resolved
@@ -67,10 +69,12 @@ def memory_answer(
             *resolved.assumptions,
             *mixture_assumptions(work.model, work.recipe),
             *([_said(trace)] if trace else ()),
+            *([_MODELLED] if trace and evaluation_recipe(work.recipe) else ()),
         ),
         warnings=(
             *resolved.warnings,
             *mixture_warnings(work.model, work.recipe),
+            *evaluation_warnings(work.model, work.recipe, cluster, peak, fits),
             *([_MISSING] if exact and trace is None else ()),
         ),
         exact=trace is not None if exact else None,
@@ -88,6 +92,8 @@ _MISSING = (
     "no trace of this recipe is stored, so its memory is modelled; finefit trace with the same model and options "
     "stores one (extra finefit[trace])"
 )
+
+_MODELLED = "evaluation, whose batch is not that of training, is modelled and not traced"
 
 
 def _said(trace: Trace) -> str:

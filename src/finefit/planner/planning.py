@@ -14,6 +14,7 @@ from finefit.memory.peak import Peak
 from finefit.planner.answer import Fits
 from finefit.planner.cards import cards_that_hold
 from finefit.planner.engine import usable_bytes
+from finefit.planner.evaluation import evaluation_warnings
 from finefit.planner.fit import gpus_per_node, margin_of, measured_fit, outside_bytes
 from finefit.planner.market import KEPT, Market, cost_of, market, offer_lines, run_bill
 from finefit.planner.message import Message, message
@@ -130,6 +131,7 @@ def _without_gpus(plan: Plan, wishes: Wishes) -> Plan:
     return replace(
         plan,
         cards=tuple(card for card, _ in held),
+        warnings=(*plan.warnings, *evaluation_warnings(plan.model, plan.recipe, None, plan.peak, plan.fits)),
         offers=_cheapest(lines, wishes),
         run_unknown=message("no GPU was stated"),
         notes=tuple(notes),
@@ -181,6 +183,7 @@ def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes, resolved: Resolved) -
         deadline=_deadline(run, wishes),
         notes=_notes(found, run, wishes, plan),
         assumptions=(*plan.assumptions, KEPT) if bill is not None else plan.assumptions,
+        warnings=(*plan.warnings, *evaluation_warnings(model, recipe, cluster, plan.peak, stated.fits)),
     )
 
 

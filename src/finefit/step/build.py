@@ -47,11 +47,11 @@ _UNFOLDED = 5  # first two, one in the middle, last two
 
 
 class Builder:
-    """``frozen``: no parameter is trained, as in a reference model."""
+    """``frozen``: no parameter is trained, as in a reference model; ``records``: autograd does."""
 
-    def __init__(self, model: Model, recipe: Recipe, frozen: bool = False) -> None:
+    def __init__(self, model: Model, recipe: Recipe, frozen: bool = False, records: bool = True) -> None:
         self.model, self.recipe, self.frozen = model, recipe, frozen
-        self.tape = Tape()
+        self.tape = Tape(records)
         self.net = Net(self.tape, model, recipe)
         self.linears = Linears(self.net)
         self.names = layout(model.family)
@@ -463,8 +463,13 @@ def check_length(model: Model, recipe: Recipe) -> None:
         )
 
 
-def build_step(model: Model, recipe: Recipe, *, folded: bool = False, frozen: bool = False) -> Step:
-    """The forward pass of one micro-batch of ``recipe`` on ``model``, with no trained parameter where ``frozen``.
+def build_step(
+    model: Model, recipe: Recipe, *, folded: bool = False, frozen: bool = False, records: bool = True
+) -> Step:
+    """The forward pass of one micro-batch of ``recipe`` on ``model``.
+
+    Args:
+        frozen: no parameter is trained; records: autograd does, which it does not in evaluation.
 
     Raises:
         NotModelled: a family, quantisation or mode whose operations are not written down here yet.
@@ -476,10 +481,10 @@ def build_step(model: Model, recipe: Recipe, *, folded: bool = False, frozen: bo
         if model.family == "whisper":
             from finefit.step.whisper import Whisper
 
-            return Whisper(model, recipe, frozen).build(folded)
-        return Seq2Seq(model, recipe, frozen).build(folded)
+            return Whisper(model, recipe, frozen, records).build(folded)
+        return Seq2Seq(model, recipe, frozen, records).build(folded)
     if model.head not in DECODERS:
         from finefit.step.encoder import EncoderBuilder  # it builds on the class above
 
-        return EncoderBuilder(model, recipe, frozen).build(folded)
-    return Builder(model, recipe, frozen).build(folded)
+        return EncoderBuilder(model, recipe, frozen, records).build(folded)
+    return Builder(model, recipe, frozen, records).build(folded)

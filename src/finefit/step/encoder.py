@@ -113,8 +113,8 @@ def _flops(model: Model) -> Flops:
 class EncoderBuilder(Builder):
     """The forward pass of an encoder and the loss of its head."""
 
-    def __init__(self, model: Model, recipe: Recipe, frozen: bool = False) -> None:
-        super().__init__(model, recipe, frozen)
+    def __init__(self, model: Model, recipe: Recipe, frozen: bool = False, records: bool = True) -> None:
+        super().__init__(model, recipe, frozen, records)
         self.decoder: Encoder = Encoder(self.net, self.linears, self.names)
 
     def embed(self) -> Ref:

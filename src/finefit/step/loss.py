@@ -88,7 +88,7 @@ def chunked_loss(net: Net, hidden: Ref, head: str) -> Ref:
 def fused_linear_loss(net: Net, hidden: Ref, head: str) -> Ref:
     """Liger: gradients of hidden states and weight are made in the forward, chunk by chunk, and kept."""
     tape, model = net.tape, net.model
-    trainable = net.trainable(head)
+    trainable = net.trainable(head) and tape.records
     half = hidden.dtype if net.autocast is None else net.autocast
     rows = f"chunk/{-(-model.vocab // model.hidden)}"
     chunk = Size(half.bytes, model.vocab, (rows,))

@@ -89,7 +89,7 @@ class Net:
 
     def dropout(self, x: Ref, p: float) -> Ref:
         """``native_dropout``: saves a boolean mask of the same shape (aten/native/cuda/Dropout.cu)."""
-        if p == 0:
+        if p == 0 or not self.tape.records:  # evaluation drops nothing
             return self.alias(x)
         mask = self.tape.op("dropout_mask", [], x.numel, DType.BOOL, symbols=x.symbols, needs_grad=False)
         return self.tape.op("native_dropout", [x], x.numel, x.dtype, symbols=x.symbols, saves=[mask])

@@ -41,9 +41,13 @@ class Ref:
 
 
 class Tape:
-    """Collects blocks of operations; see ``Step`` for the result."""
+    """Collects blocks of operations; see ``Step`` for the result.
 
-    def __init__(self) -> None:
+    ``records``: autograd does, as in training; without it (``torch.no_grad``) nothing is kept for a backward.
+    """
+
+    def __init__(self, records: bool = True) -> None:
+        self.records = records
         self.blocks: list[Block] = []
         self.values: list[Value] = []
         self.counts: list[int] = []
@@ -122,7 +126,7 @@ class Tape:
         ``passes``: the backward hands the incoming gradient on instead of making new ones.
         """
         sources = [r for r in inputs if self.values[r.value].needs_grad]
-        grad = bool(sources or params) if needs_grad is None else needs_grad
+        grad = self.records and (bool(sources or params) if needs_grad is None else needs_grad)
         out = self._value(numel, symbols, dtype, None, grad)
         kept: tuple[int, ...] = ()
         if grad:
@@ -192,7 +196,7 @@ class Tape:
 
     def require(self, x: Ref) -> None:
         """``x.requires_grad_()``: a leaf from here on, whatever made it."""
-        self.values[x.value] = replace(self.values[x.value], needs_grad=True)
+        self.values[x.value] = replace(self.values[x.value], needs_grad=self.records)
 
     def hold(self, x: Ref) -> None:
         """The training loop keeps this value until the backward has run."""
