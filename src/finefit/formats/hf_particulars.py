@@ -38,6 +38,7 @@ def _falcon(keys: Keys, model: Model) -> Model:
     return replace(
         model,
         kv_heads=grouped if new else 1 if keys.flag(("multi_query", True)) else model.heads,
+        ffn=keys.size("ffn_hidden_size", default=4 * model.hidden),
         shared_norm=model.parallel_block and norms == 1,
         position="alibi" if keys.flag(("alibi", False)) else "rope",
     )

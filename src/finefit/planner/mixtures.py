@@ -1,4 +1,4 @@
-"""What an answer about a mixture of experts rests on, and what surprises people about it."""
+"""What an answer about a mixture of experts or a hybrid rests on, and what surprises people about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def mixture_assumptions(model: Model, recipe: Recipe) -> tuple[str, ...]:
     """Sentences about routing and about where adapters sit; none for dense models."""
     experts = model.experts
     if experts is None:
-        return ()
+        return _plain_torch(model)
     total, active = parameter_count(model), active_count(model)
     said = [
         f"all {experts.count} experts of a layer are held and {experts.per_token} work on a token: "
@@ -22,7 +22,17 @@ def mixture_assumptions(model: Model, recipe: Recipe) -> tuple[str, ...]:
             "adapters sit on linear modules, the experts have none: they are stacked in one tensor a layer, which "
             "PEFT reaches from 0.19 on where their projections are named"
         )
-    return tuple(said)
+    return (*said, *_plain_torch(model))
+
+
+def _plain_torch(model: Model) -> tuple[str, ...]:
+    """What layers without attention are computed with."""
+    if not {"linear", "mamba2"} & set(model.layer_types):
+        return ()
+    return (
+        "layers of linear attention or Mamba 2 are planned in plain torch, as transformers runs them where no fused "
+        "kernels are installed; with flash-linear-attention or mamba-ssm they need less",
+    )
 
 
 def mixture_warnings(model: Model, recipe: Recipe) -> tuple[str, ...]:
