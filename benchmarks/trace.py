@@ -16,7 +16,9 @@ import statistics
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks._config_rows import config_rows
@@ -114,6 +116,35 @@ def _differences(modelled: Timeline, traced: Timeline, dims: Dims) -> tuple[str,
     return tuple(out)
 
 
+def _score_or_reason(row: Row) -> Score | str:
+    """The score of a row, or why there is none."""
+    try:
+        return score(row)
+    except FinefitError as error:
+        return str(error)
+    except RuntimeError as error:  # a run that the libraries refuse on a GPU too
+        return f"the libraries fail: {str(error).splitlines()[0]}"
+
+
+_ROWS: list[Row] = []  # of this run, which forked processes share: a recipe holds views that cannot be sent
+
+
+def _numbered(index: int) -> Score | str:
+    found = _score_or_reason(_ROWS[index])
+    return found if isinstance(found, str) else replace(found, row=None)  # type: ignore[arg-type]
+
+
+def _scored(chosen: list[Row], jobs: int) -> Iterator[tuple[Row, Score | str]]:
+    """Each row with its score or the reason, in order; by several processes where asked."""
+    if jobs <= 1:
+        yield from ((row, _score_or_reason(row)) for row in chosen)
+        return
+    _ROWS[:] = chosen
+    with get_context("fork").Pool(jobs) as pool:
+        for row, found in zip(chosen, pool.imap(_numbered, range(len(chosen)), chunksize=4), strict=True):
+            yield row, found if isinstance(found, str) else replace(found, row=row)
+
+
 def summary(scores: list[Score], skipped: Counter[str]) -> dict[str, object]:
     """The object of the benchmark contract."""
     errors = sorted(abs(s.error) for s in scores)
@@ -193,6 +224,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.trace", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one architecture whole, the others by three rows")
     parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th row alone")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes that trace rows side by side")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables between the markers of a page")
     parser.add_argument("--measured", type=Path, metavar="FILE", help="trace the measured runs of a table instead")
@@ -219,7 +252,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.measured or options.versions or options.traces:
         return _elsewhere(options)
     every = (*rows(options.quick), *config_rows(options.quick), *other_rows(options.quick))
-    chosen = [row for row in every if options.only in row.name]
+    chosen = [row for row in every if options.only in row.name][:: max(1, options.every)]
     if options.list:
         print("\n".join(row.name for row in chosen))
         return 0
@@ -228,14 +261,9 @@ def main(arguments: list[str] | None = None) -> int:
     begin = time.monotonic()
     if not options.json:
         print(f"{'row':34} {'traced GiB':>10} {'error %':>8} {'bare %':>8}  phase (traced)   errors of phases, %")
-    for row in chosen:
-        try:
-            result = score(row)
-        except FinefitError as error:
-            skipped[str(error)] += 1
-            continue
-        except RuntimeError as error:  # a run that the libraries refuse on a GPU too
-            skipped[f"the libraries fail: {str(error).splitlines()[0]}"] += 1
+    for row, result in _scored(chosen, options.jobs):
+        if isinstance(result, str):
+            skipped[result] += 1
             continue
         scores.append(result)
         if not options.json:
