@@ -256,7 +256,7 @@ def test_the_command_tells_and_notifies(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_url_that_does_not_answer_is_3_and_a_wrong_file_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     db = ["--db", f"sqlite:///{tmp_path / 'p.db'}", "--lang", "en"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("finefit.market.refresh.time.sleep", lambda _: None)
+        patch.setattr("finefit.market.attempts.time.sleep", lambda _: None)
         assert cli.main(["offers", "refresh", "--file", "http://127.0.0.1:9/p.csv", "--timeout", "5", *db]) == 3
     assert capsys.readouterr().err.count("\n") == 1
     assert cli.main(["offers", "refresh", "--file", str(tmp_path / "none.csv"), *db]) == 2

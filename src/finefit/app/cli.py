@@ -25,6 +25,7 @@ from finefit.app import (
     history_commands,
     offers_command,
     options,
+    rates_command,
     reconcile_command,
     trace_command,
 )
@@ -99,6 +100,7 @@ def parser() -> ArgumentParser:
     cost_command.add(command)
     offers_command.add(command)
     history_commands.add_watch(command)
+    rates_command.add(command)
     gpus_command.add(command)
     command("models", _models, "The models finefit knows by name, and which of them it models.")
     return top

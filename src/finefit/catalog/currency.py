@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 
 from finefit.catalog._tables import parse_day, parse_number, read_rows
-from finefit.errors import InputError
+from finefit.catalog.user_rates import keep, user_rows
+from finefit.errors import DataError, InputError
 from finefit.units import Money
 
 _FILE = "fx.csv"
@@ -23,12 +25,43 @@ class Rate:
     quote: str
     rate: Decimal
     source: str
+    licence: str = ""
 
 
 @cache
 def rates() -> tuple[Rate, ...]:
-    """Every rate of the package, oldest first."""
-    return tuple(sorted(map(_rate, read_rows(_FILE)), key=lambda rate: rate.date))
+    """Every rate of the package and those the user has refreshed, oldest first; of one day the refreshed one last.
+
+    Raises:
+        InputError: the user's file is damaged.
+    """
+    try:
+        own = [_rate(row) for row in user_rows()]
+    except DataError as problem:
+        raise InputError(
+            f"a refreshed exchange rate is damaged: {problem.what}", fix="remove the file and run finefit rates refresh"
+        ) from None
+    return tuple(sorted([*map(_rate, read_rows(_FILE)), *own], key=lambda rate: rate.date))
+
+
+def keep_rates(found: Iterable[Rate]) -> None:
+    """Keep refreshed rates for every later answer.
+
+    Raises:
+        InputError: they cannot be kept.
+    """
+    keep(
+        {
+            "date": rate.date.isoformat(),
+            "base": rate.base,
+            "quote": rate.quote,
+            "rate": f"{rate.rate:f}",
+            "source": rate.source,
+            "licence": rate.licence,
+        }
+        for rate in found
+    )
+    rates.cache_clear()
 
 
 def rate_between(first: str, second: str, *, on: dt.date) -> Rate:
@@ -63,4 +96,4 @@ def convert(money: Money, to: str, *, on: dt.date) -> Money:
 
 def _rate(row: dict[str, str]) -> Rate:
     rate = parse_number(row["rate"], where=_FILE)
-    return Rate(parse_day(row["date"], where=_FILE), row["base"], row["quote"], rate, row["source"])
+    return Rate(parse_day(row["date"], where=_FILE), row["base"], row["quote"], rate, row["source"], row["licence"])

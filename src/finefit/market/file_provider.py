@@ -11,18 +11,14 @@ import csv
 import datetime as dt
 import io
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from finefit.errors import InputError, SourceUnreachable
+from finefit.errors import InputError
+from finefit.market.attempts import is_url, read_place
 from finefit.market.prices import Observed, observed
-
-MAX_BYTES = 20_000_000  # a day of one large marketplace is 0.3 MB
-_SCHEMES = ("http", "https")
 
 
 class PriceFile:
@@ -30,12 +26,8 @@ class PriceFile:
 
     def __init__(self, place: str) -> None:
         self.place = place
-        path = urlsplit(place).path if self._is_url else place
+        path = urlsplit(place).path if is_url(place) else place
         self.name = Path(path).stem or place
-
-    @property
-    def _is_url(self) -> bool:
-        return urlsplit(self.place).scheme in _SCHEMES
 
     def fetch(self, timeout: float, today: dt.date) -> Iterator[Observed | None]:
         """The rows.
@@ -44,35 +36,8 @@ class PriceFile:
             SourceUnreachable: the URL does not answer.
             InputError: no such file, or a row that is no price.
         """
-        text = self._url(timeout) if self._is_url else self._file()
-        for number, row in enumerate(self._rows(text), start=1):
+        for number, row in enumerate(self._rows(read_place(self.place, timeout)), start=1):
             yield self._row(row, f"{self.place}, row {number}", today)
-
-    def _url(self, timeout: float) -> str:
-        request = urllib.request.Request(self.place, headers={"User-Agent": "finefit"})
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
-                data: bytes = answer.read(MAX_BYTES + 1)
-        except (OSError, ValueError) as problem:  # URLError and timeouts are OSErrors
-            raise SourceUnreachable(
-                f"does not answer: {problem}", where=self.place, fix="try again later; the prices of before are kept"
-            ) from None
-        return self._text(data)
-
-    def _file(self) -> str:
-        try:
-            with Path(self.place).expanduser().open("rb") as file:
-                return self._text(file.read(MAX_BYTES + 1))
-        except OSError as problem:
-            raise InputError(f"cannot be read: {problem}", where=self.place, fix="name a CSV or JSON file") from None
-
-    def _text(self, data: bytes) -> str:
-        if len(data) > MAX_BYTES:
-            raise InputError("the file is too large for prices", where=self.place, fix="name a smaller one")
-        try:
-            return data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise InputError("the file is not UTF-8 text", where=self.place, fix="name a CSV or JSON file") from None
 
     def _rows(self, text: str) -> list[dict[str, str]]:
         if text.lstrip()[:1] in ("[", "{"):
