@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from benchmarks.rows import Skip
 from finefit.catalog import models
@@ -14,6 +15,9 @@ from finefit.workload.model import Model
 _GPT2 = re.compile(r"\bGPT-?2\b.*?(\d+) layers, (\d+), (\d+) heads, ctx (\d+), vocab (\d+)(.*)", re.I)
 # "Llama-3 70B shape truncated to 12 layers"
 _CUT = re.compile(r"^(?P<name>.+?) shape truncated to (?P<layers>\d+) layers", re.I)
+# Shapes under the name of the release before the one that first had them: Llama 3's paper (arXiv 2407.21783, table 3)
+# gives 70B and 405B; the weights of 405B came as 3.1.
+_SHAPES = {"Llama-3 405B": "meta-llama/Llama-3.1-405B"}
 
 
 def find(name: str) -> tuple[Model, str | None]:
@@ -25,7 +29,10 @@ def find(name: str) -> tuple[Model, str | None]:
     if match := _GPT2.search(name):
         return _gpt2(*match.groups()), "shape built from the words of the row"
     if match := _CUT.match(name):
-        raise Skip(f"model not known: {match['name']}, truncated")
+        whole, about = find(_SHAPES.get(match["name"], match["name"]))
+        kept = int(match["layers"])
+        cut = replace(whole, layers=kept, layer_types=whole.layer_types[:kept], shapes=whole.shapes[:kept])
+        return cut, about or "shape built from the words of the row"
     # "NAME (what it is)": the words in brackets are a comment
     try:
         return models.find(name), None

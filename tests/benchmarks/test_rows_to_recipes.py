@@ -8,6 +8,7 @@ from benchmarks.recipes import question
 from benchmarks.rows import VALUE_COLUMNS, Skip, inputs, scored
 
 from finefit.workload.dtypes import DType
+from finefit.workload.parameters import parameter_count
 from finefit.workload.recipe import Quant, Recipe
 
 LORA = {
@@ -199,6 +200,15 @@ def test_shape_in_words() -> None:
     assert (model.tied, model.qkv_bias, model.attention_dropout) == (False, False, 0.1)
     longer = question(FULL | {"model": words, "seq_len": "4096"})
     assert longer.recipe.seq_len == 1024  # no row is longer than the table of positions
+
+
+def test_a_truncated_shape_has_the_layers_it_names() -> None:
+    # Llama 3's paper (arXiv 2407.21783), table 3: 8192 wide, 28672 in the feed-forward, 8 key-value heads of 128
+    layer = 2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672 + 2 * 8192
+    model = question(FULL | {"model": "Llama-3 70B shape truncated to 12 layers (h 8192)"}).model
+    assert parameter_count(model) == 12 * layer + 2 * 128256 * 8192 + 8192
+    large = question(FULL | {"model": "Llama-3 405B shape truncated to 4 layers (h 16384)"}).model
+    assert (large.layers, large.hidden, large.ffn, large.heads) == (4, 16384, 53248, 128)
 
 
 @pytest.mark.parametrize(
