@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -152,7 +153,6 @@ def _asked(stated: Namespace) -> _Asked:
             workload = workload or api.workload(stated.source, outline=outline(config), **given)
     assert workload is not None
     resolved, cluster = workload
-    resolved = _with_evaluation(resolved, stated.eval_batch)
     recipe = resolved.workload(cluster).recipe
     if stated.tensor_parallel is not None:
         recipe = _tensor_parallel(recipe, stated.tensor_parallel)
@@ -188,16 +188,6 @@ def _write(path: str, timeline: Timeline, sources: Mapping[str, str]) -> None:
         ) from error
 
 
-def _with_evaluation(resolved: Resolved, rows: int | None) -> Resolved:
-    if rows is None:
-        return resolved
-    if rows < 1:
-        raise InputError(f"{rows} samples are no batch", where="--eval-batch", fix="write a number from 1")
-    assert resolved.recipe is not None  # the façade refuses an incomplete one
-    sources = {**resolved.sources, "eval_batch": Source(Origin.STATED, "--eval-batch")}
-    return replace(resolved, recipe=replace(resolved.recipe, eval_batch=rows), sources=sources)
-
-
 def _architecture(cluster: Cluster | None) -> str:
     name = cluster.gpu.arch.lower() if cluster else _UNSTATED
     if name not in _CAPABILITY:
@@ -212,8 +202,9 @@ def _architecture(cluster: Cluster | None) -> str:
 
 @contextmanager
 def _library() -> Iterator[None]:
-    """A library of the extra that is absent is named."""
+    """A library of the extra that is absent is named; transformers must not be imported where torch is."""
     try:
+        import_module("torch")
         yield
     except ImportError as error:
         if error.name is None or error.name.partition(".")[0] == "finefit":
