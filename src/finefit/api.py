@@ -328,7 +328,7 @@ def _from_flags(
     if lengths is None and data.get("data") is not None:
         from finefit.resolve.data import file_lengths
 
-        lengths = file_lengths(str(data["data"]), notes)
+        lengths = file_lengths(str(data["data"]), notes, model=source, cutoff=flags.get("seq"))
     return _with_notes(resolve_flags(source, lengths=lengths, outline=outline, **flags), notes)
 
 

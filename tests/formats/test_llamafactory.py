@@ -97,7 +97,7 @@ def test_dataset_info(tmp_path):
         '"c": {"script_url": "s"}}',
         "utf-8",
     )
-    found = dataset_info.read(path)
+    found = {name: dataset_info.entry(name, *each) for name, each in dataset_info.read(path).items()}
     assert (found["a"].file, found["a"].num_samples) == ("a.json", None)
     assert (found["b"].file, found["b"].num_samples) == (None, 9)  # a hub wins over a file: data/parser.py
     assert found["c"].file is None
@@ -111,5 +111,6 @@ def test_dataset_info_names_the_line(tmp_path, text, place):
     path = tmp_path / "dataset_info.json"
     path.write_text(text, "utf-8")
     with pytest.raises(InputError) as caught:
-        dataset_info.read(path)
+        for name, each in dataset_info.read(path).items():
+            dataset_info.entry(name, *each)
     assert caught.value.where == f"{path}{place}"

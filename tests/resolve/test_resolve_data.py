@@ -76,7 +76,7 @@ def test_quoted_newlines_in_csv_are_one_sample(tmp_path):
 
 def test_only_the_first_records_are_measured_and_all_are_counted(tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "aaaaaaaaaa"}\n' * 2_000 + "not json, never parsed\n" * 500, "utf-8")
+    path.write_text('{"text": "aaaaaaaaaa"}\n' * 2_000 + "{not json, never parsed\n" * 500 + "3\n" * 9, "utf-8")
     found = count(path)
     assert (found.samples, found.longest) == (2_500, 3)
 

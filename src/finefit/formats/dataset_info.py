@@ -27,17 +27,22 @@ class DataSet:
     num_samples: int | None
 
 
-def read(path: str | Path) -> Mapping[str, DataSet]:
-    """All entries by name.
+def read(path: str | Path) -> Mapping[str, tuple[object, str]]:
+    """All entries by name, each with its place, for ``entry``: one that is malformed leaves the others usable.
 
     Raises:
-        InputError: the file cannot be read, or an entry is malformed.
+        InputError: the file cannot be read.
     """
     document = json_file.load_mapping(yaml11.read_text(Path(path)), str(path))
-    return {key: _entry(key, value, f"{path}:{line}") for key, value, line in document.items}
+    return {key: (value, f"{path}:{line}") for key, value, line in document.items}
 
 
-def _entry(name: str, value: object, where: str) -> DataSet:
+def entry(name: str, value: object, where: str) -> DataSet:
+    """One entry.
+
+    Raises:
+        InputError: it is malformed.
+    """
     if not isinstance(value, Mapping):
         raise InputError(f"the entry of {name} is not an object", where=where, fix='write {"file_name": "..."}')
     # data/parser.py get_dataset_list: a hub, a script or a cloud file comes before file_name

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from finefit.errors import InputError, UnknownModel
+from finefit.errors import InputError, NotModelled, UnknownModel
 from finefit.formats import config
 from finefit.formats.said import Said
 from finefit.formats.tools import TOOLS
@@ -63,7 +63,7 @@ def resolve_any(
     model = _model(reading, said, notes)
     notes.source("model", reading.values["model"].source)
     if lengths is None:
-        lengths = Lengths() if data is None else file_lengths(data, notes)
+        lengths = Lengths() if data is None else _file(data, reading, notes)
     recipe = recipe_of(reading, said, model, lengths, notes)
     if reading.text("loss") == "fused_linear" and not reading.get("fused_kernels") and reading.tool == "axolotl":
         notes.assume("Cut Cross Entropy is planned as Liger's fused loss, which needs a little more memory")
@@ -85,6 +85,10 @@ def resolve_any(
     return pictured(resolved, lambda: of_said(said))
 
 
+def _file(data: str | Path, reading: Reading, notes: Notes) -> Lengths:
+    return file_lengths(data, notes, model=reading.text("model") or "", cutoff=reading.whole("seq_len"))
+
+
 def _launched(said: Said) -> dict[str, object]:
     """LLaMA-Factory's own keys for the sharding that the file of ``accelerate launch`` sets up."""
     if "config_file" not in said.launch:
@@ -92,6 +96,12 @@ def _launched(said: Said) -> dict[str, object]:
     reading = reading_of(said)
     if reading.refusals:
         refuse(reading)
+    if reading.get("parallel"):
+        raise NotModelled(
+            "LLaMA-Factory with the parallel sizes of an accelerate file is not modelled yet",
+            where=reading.where("parallel"),
+            fix="remove parallelism_config, or plan the run as that of TRL",
+        )
     strategy, offload = reading.text("strategy") or "", reading.get("offload") or ()
     held = offload if isinstance(offload, tuple) else ()
     if strategy.startswith("fsdp"):

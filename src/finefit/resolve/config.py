@@ -59,7 +59,7 @@ def resolve_config(
     model = _model(settings, text, notes)
     notes.source("model", settings.source("model_name_or_path"))
     if lengths is None:
-        lengths = config_lengths(settings, notes) if data is None else file_lengths(data, notes)
+        lengths = config_lengths(settings, notes) if data is None else _file(data, settings, text, notes)
     recipe = recipe_of(settings, model, lengths, notes)
     if lengths.samples and recipe.max_samples and lengths.samples > recipe.max_samples:
         where = settings.where("max_samples")
@@ -86,6 +86,11 @@ def overridden(said: Said, overrides: Mapping[str, object], dialect: yaml11.Dial
         return yaml11.load_scalar(value, f"--set: {key}", dialect) if isinstance(value, str) else value
 
     return said.override({key: parsed(key, value) for key, value in overrides.items()}, "--set")
+
+
+def _file(data: str | Path, settings: Settings, model: str, notes: Notes) -> Lengths:
+    cutoff = settings.optional_integer("cutoff_len", minimum=1)
+    return file_lengths(data, notes, model=model, cutoff=cutoff, template=settings.text("template"))
 
 
 def _model(settings: Settings, text: str, notes: Notes) -> Model:

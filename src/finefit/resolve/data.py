@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from finefit.errors import InputError
 from finefit.formats import dataset_info
-from finefit.formats.dataset_info import DataSet
+from finefit.resolve.chat_templates import template_of
 from finefit.resolve.companions import find
+from finefit.resolve.measure import measure
 from finefit.resolve.notes import Notes
 from finefit.resolve.samples import RATIO, FileCount, count
 from finefit.resolve.settings import Settings
 from finefit.resolve.shown import shown
+from finefit.resolve.token_count import Counter, counter_of
 from finefit.workload.lengths import Lengths
 from finefit.workload.sourced import Origin, Source
 
@@ -80,15 +83,25 @@ def stated_lengths(
     return Lengths(longest, mean_length, samples, tokens, ", ".join(f for f, v in given.items() if v is not None))
 
 
-def file_lengths(path: str | Path, notes: Notes) -> Lengths:
-    """Lengths from ``--data FILE``: samples are counted, tokens are a rule of thumb and named as such.
+def file_lengths(
+    path: str | Path, notes: Notes, *, model: str = "", cutoff: int | None = None, template: str | None = None
+) -> Lengths:
+    """Lengths from ``--data FILE``: by the model's own tokenizer where that lies on this machine.
 
-    The longest sample is not taken from the rule of thumb: memory is planned at the stated length.
+    Without it samples are counted, and tokens are a rule of thumb and named as such; the longest sample is then
+    unknown: memory is planned at the stated length.
+
+    Args:
+        model: what the user calls the model; cutoff: tokens its samples are cut to.
+        template: a chat template of LLaMA-Factory; the model's own if left out.
 
     Raises:
-        InputError: the file is missing, or not a .jsonl, .json or .csv file that can be counted.
+        InputError: the file is missing, or is not data that can be read.
     """
     file = Path(path).expanduser()
+    counter = counter_of(model) if model else None
+    if counter is not None and (counter.exact or _columnar(file)):
+        return _tokenised(file, str(path), counter, cutoff, template, notes)
     if file.is_dir():
         raise InputError("this is a folder", where=str(path), fix="name one .jsonl, .json or .csv file in it")
     found = count(file) if file.exists() or file.suffix.lower() in (".jsonl", ".json", ".csv") else None
@@ -103,6 +116,28 @@ def file_lengths(path: str | Path, notes: Notes) -> Lengths:
     if found.samples == 0:
         raise InputError("the file holds no samples", where=str(path), fix="name the training data")
     return _measured(found, file.name, notes)
+
+
+def _columnar(file: Path) -> bool:
+    return file.suffix.lower() in (".parquet", ".arrow", ".tsv")
+
+
+def _tokenised(
+    file: Path, path: str, counter: Counter, cutoff: int | None, template: str | None, notes: Notes
+) -> Lengths:
+    written, assumed = template_of(template, counter)
+    found = measure(path, counter, written, cutoff=cutoff)
+    if assumed is not None and found.shape != "text":
+        notes.assume(assumed)
+    if found.bad:
+        notes.warn(f"{path}: {found.bad} rows cannot be used and are left out; finefit lengths names them")
+    lengths = [min(length, cutoff) for length in found.lengths] if cutoff else found.lengths
+    tokens = sum(lengths)
+    if not counter.exact:
+        return _measured(FileCount(len(lengths), tokens / len(lengths), max(lengths)), file.name, notes)
+    for field in ("samples", "mean", "tokens", "longest"):
+        notes.source(f"lengths.{field}", Source(Origin.STATED, file.name))
+    return Lengths(max(lengths), tokens / len(lengths), len(lengths), tokens, file.name)
 
 
 def config_lengths(settings: Settings, notes: Notes) -> Lengths:
@@ -155,13 +190,13 @@ def _measured(found: FileCount, name: str, notes: Notes) -> Lengths:
     return Lengths(mean=found.mean, samples=found.samples, tokens=round(found.mean * found.samples), source=name)
 
 
-def _dataset_info(settings: Settings) -> tuple[Path, dict[str, DataSet]] | None:
+def _dataset_info(settings: Settings) -> tuple[Path, Mapping[str, tuple[object, str]]] | None:
     folder = settings.text("dataset_dir") or "data"
     found = find(settings.said, str(Path(folder) / dataset_info.FILE_NAME))
-    return None if found is None else (found, dict(dataset_info.read(found)))
+    return None if found is None else (found, dataset_info.read(found))
 
 
-def _one(table: dict[str, DataSet], path: Path, name: str, where: str, notes: Notes) -> FileCount | None:
+def _one(table: Mapping[str, tuple[object, str]], path: Path, name: str, where: str, notes: Notes) -> FileCount | None:
     """Count of one data set; None, with a warning, where it cannot be counted here."""
     base, mark, suffix = name.rpartition("#")
     sampled = None
@@ -172,7 +207,7 @@ def _one(table: dict[str, DataSet], path: Path, name: str, where: str, notes: No
         )
     if name not in table:
         raise InputError(f"{path} has no data set {name[:60]!r}", where=where, fix="correct the name, or add an entry")
-    entry = table[name]
+    entry = dataset_info.entry(name, *table[name])
     file = path.parent / entry.file if entry.file else None
     found = count(file) if file is not None and file.is_file() else None
     if found is None:

@@ -42,7 +42,7 @@ def resolve_model(text: str, *, where: str | None = None) -> Model:
     try:
         return catalogue.find(name, where=where)
     except UnknownModel as unknown:
-        cached = _cached_config(name)
+        cached = cached_file(name)
         if cached is None:
             raise UnknownModel(
                 f"{name!r} is not in the catalogue and not downloaded here", where=where, fix=unknown.fix
@@ -64,7 +64,7 @@ def model_file(text: str) -> Path | None:
     try:
         catalogue.find(name)
     except UnknownModel:
-        return _cached_config(name)
+        return cached_file(name)
     except NotModelled:
         return None
     return None
@@ -108,8 +108,8 @@ def _read(file: Path) -> dict[str, Any]:
     return config
 
 
-def _cached_config(repo: str) -> Path | None:
-    """config.json of a repository in the local Hub cache, its newest snapshot.
+def cached_file(repo: str, name: str = "config.json") -> Path | None:
+    """A file of a repository in the local Hub cache, of its newest snapshot.
 
     Layout and environment of huggingface_hub (``constants.py`` HF_HUB_CACHE, HF_HOME;
     ``file_download.py`` repo_folder_name): ``models--org--name/snapshots/<commit>/config.json``.
@@ -122,10 +122,10 @@ def _cached_config(repo: str) -> Path | None:
     main = folder / "refs" / "main"
     try:
         if main.is_file():
-            config = folder / "snapshots" / main.read_text(encoding="utf-8").strip() / "config.json"
+            config = folder / "snapshots" / main.read_text(encoding="utf-8").strip() / name
             if config.is_file():
                 return config
-        found = [file for file in folder.glob("snapshots/*/config.json") if file.is_file()]
+        found = [file for file in folder.glob(f"snapshots/*/{name}") if file.is_file()]
         return max(found, key=lambda file: file.parent.stat().st_mtime, default=None)
     except OSError:  # a cache we may not read is as good as none
         return None

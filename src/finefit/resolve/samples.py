@@ -93,16 +93,19 @@ def _json_lines(path: Path) -> Iterator[object]:
         for number, line in enumerate(handle, 1):
             if not line.strip():
                 continue
-            seen += 1
-            if seen > MEASURED:
-                yield None
+            if seen >= MEASURED:
+                if line.lstrip().startswith(b"{"):
+                    yield None
                 continue
             try:
-                yield json.loads(line.decode("utf-8-sig"))
+                value = json.loads(line.decode("utf-8-sig"))
             except ValueError as error:
                 raise InputError(
                     f"this line is not JSON: {error}", where=f"{path}:{number}", fix="write one JSON object a line"
                 ) from None
+            if isinstance(value, dict):  # a number or a text alone is no sample
+                seen += 1
+                yield value
 
 
 def _json_array(path: Path) -> list[object]:
@@ -112,7 +115,7 @@ def _json_array(path: Path) -> list[object]:
         raise InputError(f"this is not JSON: {error}", where=str(path), fix="correct the file") from None
     if not isinstance(value, list):
         raise InputError("this is not a list of samples", where=str(path), fix="write a list, or one object a line")
-    return value
+    return [record for record in value if isinstance(record, dict)]
 
 
 def _csv_rows(path: Path) -> Iterator[object]:
