@@ -23,6 +23,7 @@ from finefit.app import (
     cost_command,
     gpus_command,
     history_commands,
+    lengths_command,
     offers_command,
     options,
     rates_command,
@@ -97,6 +98,7 @@ def parser() -> ArgumentParser:
     reconcile_command.add(command)
     trace_command.add(command)
 
+    lengths_command.add(command)
     cost_command.add(command)
     offers_command.add(command)
     history_commands.add_watch(command)
