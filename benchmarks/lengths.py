@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 
 # Batches before the longest one. Nothing fixes the number but the count of records (batches longer than all
-# before) among a few hundred shuffled ones, which is what makes the reserve grow: three or four. It was
-# chosen with the ms-swift rows in view, and is the only such number in this harness.
+# before) among a few hundred shuffled ones, which is what makes the reserve grow. It was chosen with the ms-swift
+# rows in view, and is the only such number in this harness: the replay does not converge (docs/accuracy.md).
 EARLIER = 7
 
 
