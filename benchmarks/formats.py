@@ -4,7 +4,8 @@
 
 DIR holds the files and a MANIFEST.csv (columns: ``benchmarks.manifest``). A field counts where the manifest or the
 reading says something; an empty cell of a launcher, engine or task row is not compared, since such files say nothing
-of the run. Each disagreement is printed with the line it was read from.
+of the run. Each disagreement is printed with the line it was read from. ``--plans`` also plans every training file,
+and prints how many give a plan by tool and the one sentence that each of the others got.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from benchmarks import manifest
 from benchmarks.tables import percent, table
+from finefit import api
 from finefit.errors import FinefitError
 from finefit.resolve.readings import Reading, read_config
 from finefit.resolve.readings.reading import Value
@@ -59,6 +61,30 @@ def compare(folder: Path) -> tuple[list[Compared], dict[str, int], list[str]]:
                 continue
             compared += _fields(row, reading)
     return compared, dict(skipped), refused
+
+
+def plans(folder: Path) -> dict[str, Any]:
+    """How many training files give a plan, by tool, and the sentence of each that does not."""
+    found = manifest.rows(folder)
+    planned: Counter[str] = Counter()
+    files: Counter[str] = Counter()
+    refused: list[str] = []
+    with manifest.staged(folder, found) as paths:
+        for row in found:
+            if not row["kind"].startswith("train"):
+                continue
+            files[row["tool"]] += 1
+            try:
+                api.plan(paths[row["file"]])
+                planned[row["tool"]] += 1
+            except FinefitError as error:
+                refused.append(f"{row['file']}: {error.what}; {error.fix}")
+    return {
+        "files": files.total(),
+        "planned": planned.total(),
+        "tools": {tool: {"files": count, "planned": planned[tool]} for tool, count in files.items()},
+        "refused": refused,
+    }
 
 
 def _fields(row: dict[str, str], reading: Reading) -> list[Compared]:
@@ -139,6 +165,12 @@ def text(found: dict[str, Any]) -> str:
             lines.append(f"  {item['file']}: {item['field']}: read {item['read']!r}, manifest {item['manifest']!r}")
             lines.append(f"    {item['source']}: {item['line']}" + (f" ({item['why']})" if "why" in item else ""))
         parts.append("\n".join(lines))
+    if "plans" in found:
+        made = found["plans"]
+        rows = [[tool, str(part["files"]), str(part["planned"])] for tool, part in made["tools"].items()]
+        parts.append(f"{made['planned']} of {made['files']} training files give a plan")
+        parts.append(table(["tool", "files", "plans"], rows))
+        parts.append("\n".join(["No plan:", *(f"  {line}" for line in made["refused"])]))
     if found["refused"]:
         parts.append("\n".join(["Not read:", *(f"  {line}" for line in found["refused"])]))
     return "\n\n".join(parts)
@@ -148,10 +180,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the comparison; 2 where the folder cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.formats", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="DIR", help="a folder of configs with a MANIFEST.csv")
+    parser.add_argument("--plans", action="store_true", help="plan the training files too (a minute)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     stated = parser.parse_args(arguments)
     try:
         found = result(stated.folder)
+        if stated.plans:
+            found["plans"] = plans(stated.folder)
     except FinefitError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from finefit.lab.trainers import trace_trainer  # noqa: E402
-from finefit.memory.estimate import dims_of, timeline  # noqa: E402
-from finefit.workload import DType, Lora, Model, Optimizer, Recipe  # noqa: E402
-from finefit.workload.lora import linear_modules  # noqa: E402
-from finefit.workload.recipe import Beside  # noqa: E402
+from finefit.lab.trainers import trace_trainer
+from finefit.memory.estimate import dims_of, timeline
+from finefit.workload import DType, Lora, Model, Optimizer, Recipe
+from finefit.workload.lora import linear_modules
+from finefit.workload.recipe import Beside
 
 # Llama-3.2-1B with two layers (meta-llama/Llama-3.2-1B config.json)
 MODEL = Model("llama-1b", "llama", 2048, 2, 32, 8, 64, 8192, 128256, tied=True)

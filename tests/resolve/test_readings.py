@@ -15,6 +15,7 @@ from finefit.formats.said import Entry, Said
 from finefit.formats.tools import TOOLS
 from finefit.resolve.any_config import resolve_any
 from finefit.resolve.defaults import defaults
+from finefit.resolve.gpus import on_gpus
 from finefit.resolve.reading_recipe import refuse
 from finefit.resolve.readings import CORE, FIELDS, read_config, reading_of
 from finefit.workload.dtypes import DType
@@ -314,6 +315,60 @@ def test_a_length_that_nothing_bounds(tmp_path):
     assert plan(tmp_path, "a.yaml", text, lengths=Lengths(longest=777, source="--longest")).recipe.seq_len == 777
     swift = plan(tmp_path, "a.sh", "swift sft --model Qwen/Qwen2.5-0.5B-Instruct\n")
     assert swift.recipe.seq_len == 32768 and any("own limit of 32768" in sentence for sentence in swift.assumptions)
+
+
+TITAN = """[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 2
+seq_len = 8192
+[parallelism]
+tensor_parallel_degree = 2
+pipeline_parallel_degree = 2
+data_parallel_replicate_degree = 2
+[activation_checkpoint]
+mode = "full"
+"""
+
+
+def test_degrees_become_a_cut_and_are_said(tmp_path):
+    """torchtitan 0.2.2: fp32 shards computed in bf16; 16 GPUs are 2 replicas of 2 shards of a copy over 4."""
+    found = plan(tmp_path, "a.toml", TITAN)
+    recipe = found.recipe
+    assert (recipe.parallel.tensor, recipe.parallel.pipeline, recipe.parallel.gpus) == (2, 2, 4)
+    assert (recipe.weight_dtype.value, recipe.autocast.value, recipe.sharding.kind) == ("fp32", "bf16", "fsdp")
+    assert on_gpus(recipe, 16).sharding.ranks == 2
+    assert sum("upper bound" in sentence for sentence in found.assumptions) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "text", "expected"),
+    [
+        ("full", "dpo", "beta: 0.1\n", ("copy", 0.0, 0)),
+        ("full", "dpo", "beta: 0.1\nprecompute_ref_log_probs: true\n", ("none", 0.0, 0)),
+        ("full", "grpo", "num_generations: 8\nuse_vllm: true\n", ("none", 0.3, 0)),
+        ("full", "grpo", "num_generations: 8\nbeta: 0.04\ngradient_accumulation_steps: 4\n", ("copy", 0.0, 4)),
+        ("lora", "dpo", "beta: 0.1\nuse_peft: true\n", ("self", 0.0, 0)),
+    ],
+)
+def test_what_lies_beside_the_policy_in_trl(tmp_path, method, task, text, expected):
+    """trl 1.16.0: beta is 0.0 in GRPOConfig, vllm_gpu_memory_utilization 0.3, generation by accumulation steps."""
+    recipe = plan(tmp_path, "a.yaml", TRL + text).recipe
+    beside = recipe.beside
+    assert (recipe.method, recipe.task) == (method, task)
+    assert (beside.reference, beside.engine_share, beside.generated) == expected
+    assert recipe.rows == recipe.micro_batch * (2 if task == "dpo" else 1)
+
+
+def test_a_name_nobody_knows_is_planned_as_its_family(tmp_path):
+    text = AXOLOTL.replace("Qwen/Qwen2.5-0.5B-Instruct", "me/qwen2.5-0.5b-my-own")
+    found = plan(tmp_path, "a.yaml", text)
+    assert found.model.hidden == 896 and any("my-own is not known by name" in said for said in found.assumptions)
+    with pytest.raises(InputError):
+        plan(tmp_path, "a.yaml", AXOLOTL.replace("Qwen2.5-0.5B-Instruct", "qwen2.5-0.5b-my-own-gptq"))
+    with pytest.raises(InputError):
+        plan(tmp_path, "a.yaml", AXOLOTL.replace("Qwen/Qwen2.5-0.5B-Instruct", "me/nothing-7b"))
 
 
 def test_overrides_are_the_tools_own_keys(tmp_path):

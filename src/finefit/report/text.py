@@ -155,6 +155,7 @@ FIELDS = {
     "parallel.pipeline": N_("pipeline stages"),
     "parallel.context": N_("ranks that share a row's tokens"),
     "parallel.expert": N_("expert-parallel ranks"),
+    "parallel.replicas": N_("groups that each hold all shards"),
     "parallel.vocabulary": N_("vocabulary cut among the tensor ranks"),
     "beside.reference": N_("reference model"),
     "beside.reference_dtype": N_("reference model held in"),

@@ -52,9 +52,39 @@ def selection(reading: Reading, model: Model, notes: Notes) -> Trained | None:
     return Trained(tuple(range(first, model.layers)), outside=("norm", "lm_head"))
 
 
-def targets_of(reading: Reading, model: Model, kind: str) -> str | None:
+# Modules of fused attention and plain MLPs in the families that have no q_proj (transformers 5.24.0 modeling files)
+_FUSED = ("query_key_value", "qkv_proj", "c_attn", "Wqkv", "W_pack")
+_OUTPUT = ("dense", "o_proj", "c_proj", "out_proj")
+
+
+def _litgpt_targets(names: list[str], model: Model, where: str, notes: Notes) -> list[str]:
+    """LitGPT's switches on a family whose modules have other names: a part of fused attention adapts all of it."""
+    has = [name for name in linear_modules(model) if "." not in name]
+    if set(names) <= set(has):
+        return names
+    fused = next((name for name in _FUSED if name in has), None)
+    output = next((name for name in _OUTPUT if name in has), None)
+    if fused is None:
+        return names
+    out = []
+    for name in names:
+        if name in ("q_proj", "k_proj", "v_proj"):
+            out.append(fused)
+        elif name == "o_proj" and output is not None:
+            out.append(output)
+        elif name in ("gate_proj", "up_proj", "down_proj"):
+            out += [other for other in has if other not in (fused, output)]
+        else:
+            out.append(name)
+    notes.assume(f"{where}: {model.name} joins query, key and value in {fused}, all of which is planned with adapters")
+    return list(dict.fromkeys(out))
+
+
+def targets_of(reading: Reading, model: Model, kind: str, notes: Notes) -> str | None:
     """Names of the targets as ``lora_targets`` takes them."""
     names = reading.text("lora_targets")
+    if reading.tool == "litgpt" and names:
+        return ",".join(_litgpt_targets(names.split(","), model, reading.where("lora_targets"), notes))
     if names is None and kind == "ia3":
         return ",".join(name for name in linear_modules(model) if name in ("k_proj", "v_proj", "down_proj"))
     return names

@@ -26,7 +26,7 @@ def on_gpus(recipe: Recipe, count: int) -> Recipe:
         raise InputError(f"{count} GPUs cannot train a model", where="--gpu", fix="state 1 or more")
     kind = recipe.sharding.kind
     parallel = recipe.parallel if count % recipe.parallel.gpus == 0 else Parallel()
-    ranks = count // (parallel.tensor * parallel.pipeline)
+    ranks = max(1, count // (parallel.tensor * parallel.pipeline * parallel.replicas))
     if kind in ("none", "ddp"):
         kind = "ddp" if ranks > 1 else "none"
     return replace(recipe, parallel=parallel, sharding=replace(recipe.sharding, kind=kind, ranks=ranks))

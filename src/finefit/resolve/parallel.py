@@ -36,6 +36,7 @@ def parallel_of(reading: Reading, notes: Notes) -> Parallel:
         context=degrees.get("cp", degrees.get("sp", 1)),
         expert=degrees.get("ep", 1),
         vocabulary=reading.tool in _VOCABULARY or reading.text("strategy") == "megatron",
+        replicas=degrees.get("dp_replicate", 1),
         one_at_a_time=sliced,
     )
     for field in fields(Parallel):

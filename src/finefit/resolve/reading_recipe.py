@@ -285,7 +285,7 @@ def _lora(reading: Reading, model: Model, chosen: Dtypes, notes: Notes) -> Lora:
     rank, where = reading.whole("rank"), reading.where("rank")
     if not rank and kind not in ("ia3", "oft"):
         raise InputError("the LoRA rank is missing", where=where, fix="write it: lora_r: 16")
-    targets = targets_of(reading, model, kind)
+    targets = targets_of(reading, model, kind, notes)
     if targets is None and reading.tool != "trl":
         raise InputError("the LoRA targets are missing", where=reading.where("lora_targets"), fix="name the modules")
     names = targets.split(",") if targets else []

@@ -147,6 +147,7 @@ class Parallel:
             data-parallel ones.
         vocabulary: tensor ranks share embedding, head and logits too (Megatron, torchtitan); transformers' plans
             gather the logits.
+        replicas: groups of GPUs that each hold all the shards (hybrid sharding).
         one_at_a_time: the stages work on one micro-batch one after the other (``device_map``), so none waits.
     """
 
@@ -155,6 +156,7 @@ class Parallel:
     context: int = 1
     expert: int = 1
     vocabulary: bool = False
+    replicas: int = 1
     one_at_a_time: bool = False
 
     @property

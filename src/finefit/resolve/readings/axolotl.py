@@ -25,7 +25,6 @@ _SWITCHES = {
     "lora_on_cpu": ("adapters on the CPU", "remove lora_on_cpu"),
     "layer_offloading": ("layer offloading", "remove layer_offloading"),
     "selective_checkpointing": ("selective checkpointing", "remove selective_checkpointing"),
-    "model_quantization_config": ("a quantisation config of the checkpoint", "name a 16-bit checkpoint"),
     "qat": ("quantisation-aware training", "remove qat"),
     "processor_type": ("training with pictures (processor_type)", "plan a text model"),
 }
@@ -68,6 +67,10 @@ def reading(said: Said) -> Reading:
     _spread(draft)
     _beside(draft)
     draft.put("compiled", draft.flag("torch_compile"), "torch_compile")
+    kwargs = draft.raw("model_quantization_config_kwargs")
+    if draft.flag("model_quantization_config") and not (isinstance(kwargs, dict) and kwargs.get("dequantize")):
+        key = "model_quantization_config"
+        draft.refuse("a quantisation config of the checkpoint", "set dequantize: true in its kwargs", key)
     for key, what in _BOUNDED.items():
         if draft.flag(key):
             draft.assumptions.append(f"{draft.where(key)}: {what}, an upper bound")

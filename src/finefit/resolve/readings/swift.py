@@ -41,6 +41,11 @@ def reading(said: Said) -> Reading:
     _method(draft, megatron)
     _length(draft, megatron)
     _beside(draft)
+    if draft.text("tuner_backend") == "unsloth":
+        draft.assumptions.append(
+            f"{draft.where('tuner_backend')}: Unsloth's kernels are planned as the code of transformers, which needs "
+            "more"
+        )
     if megatron:
         _with_megatron(draft)
     else:
