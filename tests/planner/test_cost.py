@@ -223,3 +223,32 @@ def test_the_command_prints_and_gates(capsys: pytest.CaptureFixture[str]) -> Non
     assert "unknown: hours of engineers not stated" in shown and "Managed services" in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert cli.main(["cost", str(EXAMPLE)]) == 2 and "--gpu" in capsys.readouterr().err
+
+
+def test_a_price_of_another_currency_shows_both_and_the_rate() -> None:
+    """1 USD = 6.7394 CNY on 2026-08-22 (catalog/data/fx.csv)."""
+    answer = pricing.cost("Qwen/Qwen3-0.6B", gpu="H100", method="lora", seq=512, currency="CNY", as_of="2026-12-01")
+    price, rate = answer.project.price, answer.rate
+    assert price is not None and price.quoted is not None and rate is not None
+    assert (price.unit_price.currency, price.quoted.currency) == ("CNY", "USD")
+    assert price.unit_price.amount == price.quoted.amount * rate.rate
+    found = answer.to_dict()
+    assert found["exchange_rate"]["date"] == "2026-08-22"
+    assert found["quoted_price"]["currency"] == "USD"
+
+
+def test_an_unknown_price_is_the_reason_of_an_unknown_total() -> None:
+    answer = pricing.cost(
+        "Qwen/Qwen3-0.6B", gpu="H20", method="lora", seq=512, samples=100, epochs=1, terms="spot", as_of="2026-12-01"
+    )
+    (runs,) = (item for item in answer.project.whole.items if item.name == "runs")
+    assert runs.amount is None and runs.source == "price unknown"
+
+
+def test_a_deadline_on_terms_without_known_interruptions_is_undecided_for_that_reason() -> None:
+    answer = pricing.cost(
+        "Qwen/Qwen3-0.6B", gpu="RTX 4090", method="lora", seq=512, samples=100, epochs=1, terms="community",
+        deadline="1d12h", as_of="2026-12-01",
+    )  # fmt: skip
+    assert answer.deadline is not None and answer.deadline.meets == "unknown"
+    assert "interruptions" in answer.deadline.reason

@@ -50,12 +50,14 @@ class Price:
 
     Attributes:
         low, high: factors around the price between which today's is expected.
+        quoted: the same in the currency it was published in; None where that is the bill's.
     """
 
     unit_price: Money
     source: str
     low: Decimal = Decimal(1)
     high: Decimal = Decimal(1)
+    quoted: Money | None = None
 
 
 # Cost of so many GB by a provider's tariff, None where the tariff ends before.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from finefit.catalog.currency import Rate, rate_between
 from finefit.catalog.revision import catalog_revision
 from finefit.cost import Limit, within_budget
 from finefit.cost.settings import CostSettings
@@ -37,6 +38,7 @@ class CostAnswer:
         run: its time, None where unknown; ``run_unknown`` then says why.
         project: the bill on the terms asked for.
         terms: the same job on every kind of terms; clusters: on other GPUs; managed: at services.
+        rate: the exchange rate behind prices that were published in another currency.
         tokens: of the run, before padding; per_million: what a million of them cost on these GPUs.
     """
 
@@ -60,6 +62,7 @@ class CostAnswer:
     deadline: Limit | None
     as_of: dt.date
     catalog_revision: str
+    rate: Rate | None
     notes: tuple[Message, ...]
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -113,6 +116,7 @@ def cost_answer(
     price = chosen.price.unit_price if chosen.price else None
     each = per_million(run, cluster.count, price, _mean(resolved))
     fixed = [item for item in (*made.run.items, *made.whole.items) if item.name in (*_FIXED, "engineers")]
+    services = managed_lines(job, resolved.lengths, each, fixed)
     return CostAnswer(
         model=model,
         recipe=recipe,
@@ -129,11 +133,12 @@ def cost_answer(
         project=made,
         terms=lines,
         clusters=cluster_lines(job, resolved.lengths),
-        managed=managed_lines(job, resolved.lengths, each, fixed),
+        managed=services,
         budget=within_budget(made.whole, asked.budget, cluster.count, chosen.price) if asked.budget else None,
         deadline=chosen.deadline,
         as_of=asked.on,
         catalog_revision=catalog_revision(),
+        rate=_rate(job, lines, services),
         notes=_notes(resolved, chosen, asked),
         assumptions=(*resolved.assumptions, *_assumptions(job, sources)),
         warnings=resolved.warnings,
@@ -148,6 +153,14 @@ def setting_sources(answer: CostAnswer) -> dict[str, tuple[object, str]]:
         source = answer.sources.get(field.name)
         out[field.name] = (value, str(source) if source else ("unknown" if value is None else Origin.ASSUMED.value))
     return out
+
+
+def _rate(job: Job, lines: Sequence[TermLine], services: Sequence[ManagedLine]) -> Rate | None:
+    """The rate of what was converted, None where nothing was."""
+    quoted = [line.price.quoted.currency for line in lines if line.price and line.price.quoted]
+    quoted += [line.row.price.currency for line in services if line.row.price]
+    foreign = next((currency for currency in quoted if currency != job.currency), None)
+    return None if foreign is None else rate_between(foreign, job.currency, on=job.on)
 
 
 def _notes(resolved: Resolved, chosen: TermLine, asked: Asked) -> tuple[Message, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from finefit.planner.contract import bill_object, cluster_object, limit_object, run_object
 from finefit.planner.cost_answer import COST_SCHEMA, CostAnswer, setting_sources
-from finefit.planner.plain import head, money, number, plain
+from finefit.planner.plain import exchange_rate, head, money, number, plain
 from finefit.units import Money
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def cost_object(answer: CostAnswer) -> dict[str, Any]:
         "gpus": cluster_object(answer.cluster),
         "fits_as_configured": answer.fits.value,
         "currency": answer.currency,
+        "exchange_rate": exchange_rate(answer.rate),
         "run": run_object(answer.run, None if answer.run_unknown is None else str(answer.run_unknown)),
         "tokens": answer.tokens,
         "per_million_tokens": money(answer.per_million),
@@ -49,6 +50,7 @@ def _project(made: Project) -> dict[str, Any]:
     return {
         "kind": made.kind,
         "price": None if made.price is None else money(made.price.unit_price),
+        "quoted_price": None if made.price is None else money(made.price.quoted),
         "bill": bill_object(made.run, None),
         "project": bill_object(made.whole, None),
         "interruptions": None
@@ -71,6 +73,7 @@ def _term(line: TermLine) -> dict[str, Any]:
         "kind": line.kind,
         "name": line.name,
         "price_per_gpu_hour": None if line.price is None else money(line.price.unit_price),
+        "quoted_per_gpu_hour": None if line.price is None else money(line.price.quoted),
         "run": None if made is None else money(made.run.total),
         "project": None if made is None else money(made.whole.total),
         "month": money(line.month),

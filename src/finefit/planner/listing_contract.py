@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from finefit.planner.gpu_list import GPUS_SCHEMA, GpuList
 from finefit.planner.offer_list import OFFERS_SCHEMA, OfferList, OfferRow
-from finefit.planner.plain import head, money, number, plain
+from finefit.planner.plain import exchange_rate, head, money, number, plain
 
 if TYPE_CHECKING:
     from finefit.catalog.gpu_facts import GpuFacts
@@ -14,19 +14,10 @@ if TYPE_CHECKING:
 
 def offers_object(found: OfferList) -> dict[str, Any]:
     """``finefit offers --json``."""
-    rate = found.rate
     return {
         **head(OFFERS_SCHEMA, found.as_of, found.catalog_revision),
         "currency": found.currency,
-        "exchange_rate": None
-        if rate is None
-        else {
-            "base": rate.base,
-            "quote": rate.quote,
-            "rate": plain(rate.rate),
-            "date": rate.date.isoformat(),
-            "source": rate.source,
-        },
+        "exchange_rate": exchange_rate(found.rate),
         "offers": [_offer(row) for row in found.rows],
         "region_checks": {str(place): check for place, check in found.checks.items()},
         "skipped": [{"name": each.name, "rows": each.rows, "reason": each.reason} for each in found.skipped],

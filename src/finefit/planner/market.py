@@ -67,13 +67,15 @@ def market(gpu: Gpu, count: int, kinds: Collection[str], currency: str, on: dt.d
 
 def _price(kind: str, offers: list[Offer], currency: str, on: dt.date) -> Price:
     """Median of some offers; its drift is the widest band among them."""
-    converted = sorted((convert(offer.price, currency, on=on) for offer in offers), key=lambda money: money.amount)
-    lower, upper = converted[(len(converted) - 1) // 2], converted[len(converted) // 2]
+    quotes = sorted(offer.price.amount for offer in offers)  # one currency: of two, only that of the bill is taken
     dates = [offer.date for offer in offers]
     bands = [drift_band(offer, on) for offer in offers]
-    median = Money((lower.amount + upper.amount) / 2, currency, min(dates))
+    middle = (quotes[(len(quotes) - 1) // 2] + quotes[len(quotes) // 2]) / 2
+    quoted = Money(middle, offers[0].price.currency, min(dates))
+    median = convert(quoted, currency, on=on)
     source = f"median of {len(offers)} {kind} offers dated {min(dates)} to {max(dates)}"
-    return Price(median, source, min(low for low, _ in bands), max(high for _, high in bands))
+    foreign = None if quoted.currency == currency else quoted
+    return Price(median, source, min(low for low, _ in bands), max(high for _, high in bands), foreign)
 
 
 def offer_lines(

@@ -10,6 +10,7 @@ from finefit import __version__
 if TYPE_CHECKING:
     import datetime as dt
 
+    from finefit.catalog.currency import Rate
     from finefit.units import Money
 
 _CENT = Decimal("0.0001")
@@ -33,6 +34,19 @@ def money(found: Money | None) -> dict[str, str | None] | None:
         "amount": plain(found.amount),
         "currency": found.currency,
         "as_of": None if found.as_of is None else found.as_of.isoformat(),
+    }
+
+
+def exchange_rate(rate: Rate | None) -> dict[str, str] | None:
+    """The rate that prices were converted at; None where none was."""
+    if rate is None:
+        return None
+    return {
+        "base": rate.base,
+        "quote": rate.quote,
+        "rate": plain(rate.rate),
+        "date": rate.date.isoformat(),
+        "source": rate.source,
     }
 
 

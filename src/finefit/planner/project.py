@@ -237,7 +237,8 @@ def _rental(rental: BillItem, *others: BillItem) -> tuple[Money | None, Money | 
 def _runs(runs: int, each: Bill) -> BillItem:
     quantity = Span.exact(Decimal(runs))
     if each.total is None or each.low is None or each.high is None:
-        return BillItem("runs", "run", quantity, None, None, None, None, "hours of the run unknown")
+        why = next((item.source for item in each.items if item.name == "GPU-hours"), "hours of the run unknown")
+        return BillItem("runs", "run", quantity, None, None, None, None, why)
     return BillItem(
         "runs", "run", quantity, each.total, each.total * runs, each.low * runs, each.high * runs, "the bill of one run"
     )

@@ -13,7 +13,7 @@ from finefit.cost import Limit, Price, within_deadline
 from finefit.cost.owned import HOST_KILOWATTS, Owned
 from finefit.cost.terms import HOURS_A_MONTH, BreakEven, break_even, hours_paid
 from finefit.errors import InputError
-from finefit.planner.market import market
+from finefit.planner.market import market, span_of
 from finefit.planner.message import Message, message
 from finefit.planner.project import Job, Project, project, refuse_spot
 from finefit.units import Money
@@ -84,7 +84,7 @@ def _rented(
     if termed and hourly is not None:
         even = break_even(price.unit_price, hourly.unit_price, run_hours(job))
     return TermLine(
-        kind, kind, price, made, _month(job, made, price, termed), even, _deadline(made, deadline), price.source
+        kind, kind, price, made, _month(job, made, price, termed), even, _deadline(job, made, deadline), price.source
     )
 
 
@@ -96,15 +96,16 @@ def _whole_servers(job: Job, hourly: Price | None, deadline: float | None) -> li
     for offer in offers:
         if offer.min_gpus < _LARGEST_SERVER or offer.min_gpus <= count:
             continue
-        each = convert(offer.price, job.currency, on=job.on) * (Decimal(offer.gpus_billed(count)) / count)
+        quoted = offer.price * (Decimal(offer.gpus_billed(count)) / count)
+        each = convert(quoted, job.currency, on=job.on)
         low, high = drift_band(offer, job.on)
         source = f"{offer.gpus_billed(count)} GPUs of {offer.provider} paid for {count} ({offer.source})"
-        price = Price(each, source, low, high)
+        price = Price(each, source, low, high, quoted if quoted.currency != job.currency else None)
         made = project(job, str(offer.kind), price)
         even = break_even(each, hourly.unit_price, run_hours(job)) if hourly else None
         name = f"{BARE_METAL} ({offer.kind})"
         month = _month(job, made, price, True)
-        lines.append(TermLine(BARE_METAL, name, price, made, month, even, _deadline(made, deadline), source))
+        lines.append(TermLine(BARE_METAL, name, price, made, month, even, _deadline(job, made, deadline), source))
     return lines
 
 
@@ -119,10 +120,15 @@ def _committed(job: Job, hourly: Price | None, deadline: float | None) -> list[T
         ]
         if not own:
             continue
-        base = min((convert(offer.price, job.currency, on=job.on) for offer in own), key=lambda money: money.amount)
+        quoted = min((offer.price for offer in own), key=lambda money: convert(money, job.currency, on=job.on).amount)
+        base = convert(quoted, job.currency, on=job.on)
         source = f"{term.provider}'s on-demand price less {term.likely * 100:.0f} % ({term.source}, {term.as_of})"
         price = Price(
-            base * (1 - term.likely), source, (1 - term.high) / (1 - term.likely), (1 - term.low) / (1 - term.likely)
+            base * (1 - term.likely),
+            source,
+            (1 - term.high) / (1 - term.likely),
+            (1 - term.low) / (1 - term.likely),
+            quoted * (1 - term.likely) if quoted.currency != job.currency else None,
         )
         made = project(job, "commitment", price, Decimal(24 * term.days))
         even = break_even(price.unit_price, hourly.unit_price, run_hours(job)) if hourly else None
@@ -135,7 +141,7 @@ def _committed(job: Job, hourly: Price | None, deadline: float | None) -> list[T
                 project=made,
                 month=_month(job, made, price, True),
                 break_even=even,
-                deadline=_deadline(made, deadline),
+                deadline=_deadline(job, made, deadline),
                 source=source,
                 note=term.note,
             )
@@ -162,7 +168,7 @@ def _bought(job: Job, hourly: Price | None, deadline: float | None) -> TermLine:
     if runs is not None and each is not None:
         amount = machine.standing * HOURS_A_MONTH + machine.power * runs * each
         month = Money(amount * job.cluster.count, job.currency, machine.price.as_of)
-    return TermLine(OWNED, OWNED, price, made, month, even, _deadline(made, deadline), source, unknown=unknown)
+    return TermLine(OWNED, OWNED, price, made, month, even, _deadline(job, made, deadline), source, unknown=unknown)
 
 
 def owned(job: Job) -> tuple[Owned | None, str]:
@@ -212,10 +218,13 @@ def _month(job: Job, made: Project, price: Price, termed: bool) -> Money | None:
     return price.unit_price * ((hours_paid(used, HOURS_A_MONTH) if termed else used) * gpus)
 
 
-def _deadline(made: Project, seconds: float | None) -> Limit | None:
+def _deadline(job: Job, made: Project, seconds: float | None) -> Limit | None:
     if seconds is None:
         return None
-    return within_deadline(made.wall, seconds)
+    limit = within_deadline(made.wall or span_of(job.run), seconds)
+    if made.wall is None and limit.meets == "yes":
+        return Limit("unknown", f"{limit.reason} without interruptions, and nobody knows how often they come")
+    return limit
 
 
 def headline(lines: tuple[TermLine, ...], kind: str) -> TermLine:

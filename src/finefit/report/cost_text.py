@@ -46,6 +46,7 @@ def cost_page(answer: CostAnswer, language: str, *, cells: int) -> Page:
     _summary(answer, page, t)
     _bill(t("One run"), answer.project.run, page, t)
     _bill(t("The project"), answer.project.whole, page, t)
+    _sources(answer, page, t)
     _interruptions(answer, page, t)
     _terms(answer, page, t)
     _clusters(answer, page, t)
@@ -58,6 +59,8 @@ def cost_page(answer: CostAnswer, language: str, *, cells: int) -> Page:
         if sentences:
             page.heading(heading)
             page.bullets(sentences)
+    if answer.rate:
+        page.line(text.converted(answer.rate, t))
     page.heading(
         t("As of {date}, catalogue {revision}.", date=text.date(answer.as_of), revision=answer.catalog_revision)
     )
@@ -69,7 +72,8 @@ def _summary(answer: CostAnswer, page: Page, t: Translator) -> None:
     if answer.fits.value != "yes":
         page.line(t("On these GPUs the run is judged: {fits}.", fits=t(text.FITS[answer.fits])), style="warn")
     if made.price:
-        said = {"terms": text.name(TERMS, made.kind, t), "price": text.money(made.price.unit_price, t)}
+        price = text.both(made.price.unit_price, made.price.quoted, t)
+        said = {"terms": text.name(TERMS, made.kind, t), "price": price}
         page.line(t("Terms: {terms}, {price} a GPU-hour ({source}).", **said, source=t.sentence(made.price.source)))
     if answer.run and answer.run.hours is not None:
         page.line(t("One run: {hours}, {cost}.", hours=text.duration(answer.run.hours, t), cost=_total(made.run, t)))
@@ -99,6 +103,19 @@ def _bill(heading: str, bill: Bill, page: Page, t: Translator) -> None:
     rows += [[text.name(ITEMS, item.name, t), _quantity(item, t), _amount(item, t)] for item in bill.items]
     total = text.money_range((bill.low, bill.total, bill.high), t)
     page.table([*rows, [t("total"), "", total]], "lrl")
+
+
+def _sources(answer: CostAnswer, page: Page, t: Translator) -> None:
+    """Where each price of the bill comes from, items of one source together."""
+    by_source: dict[str, list[str]] = {}
+    for item in (*answer.project.run.items, *answer.project.whole.items):
+        if item.amount is not None and item.source:
+            by_source.setdefault(item.source, []).append(text.name(ITEMS, item.name, t))
+    if by_source:
+        page.heading(t("Where the prices come from"))
+        page.bullets(
+            t("{name}: {why}", name=t(", ").join(names), why=t.sentence(source)) for source, names in by_source.items()
+        )
 
 
 def _quantity(item: BillItem, t: Translator) -> str:
@@ -158,7 +175,7 @@ def _term(line: TermLine, t: Translator) -> list[str]:
     made = line.project
     return [
         text.name(TERMS, line.name, t),
-        text.money(line.price.unit_price, t) if line.price else "-",
+        text.both(line.price.unit_price, line.price.quoted, t) if line.price else "-",
         text.money(made.run.total, t) if made and made.run.total else "-",
         text.money(line.month, t) if line.month else "-",
         _pays_from(line, t),
@@ -224,7 +241,7 @@ def _service(line: ManagedLine, t: Translator) -> list[str]:
     dated = text.date(line.row.as_of) if line.row.as_of else t("date unknown")
     return [
         line.row.provider,
-        text.money(line.price, t),
+        text.both(line.price, line.row.price, t),
         text.money(line.cost, t),
         even,
         t("{evidence}, {date}", evidence=text.name(_EVIDENCE, line.row.evidence, t), date=dated),

@@ -81,7 +81,14 @@ def _one(found: GpuList, page: Page, t: Translator) -> None:
             [t("power limit"), t("{watts} W", watts=facts.watts) if facts.watts else t("unknown")],
             [t("launched"), str(facts.launched) if facts.launched else t("unknown")],
             [t("other names"), t(", ").join(card.aliases) or "-"],
-            [t("source"), t("{source} ({confidence} confidence)", source=facts.source, confidence=facts.confidence)],
+            [
+                t("source"),
+                t(
+                    "{source} ({confidence} confidence)",
+                    source=facts.source,
+                    confidence=text.confidence(facts.confidence, t),
+                ),
+            ],
         ],
         "ll",
         most=36,

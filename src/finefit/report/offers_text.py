@@ -54,17 +54,7 @@ def offers_page(found: OfferList, language: str, *, cells: int, limit: int = ROW
             indent=2,
         )
     if found.rate:
-        page.line(
-            t(
-                "Converted at 1 {base} = {rate} {quote} ({date}, {source}).",
-                base=found.rate.base,
-                rate=found.rate.rate,
-                quote=found.rate.quote,
-                date=text.date(found.rate.date),
-                source=found.rate.source,
-            ),
-            indent=2,
-        )
+        page.line(text.converted(found.rate, t), indent=2)
     page.heading(t("Where, and what to check"))
     page.bullets(t.sentence(check) for check in found.checks.values())
     page.heading(t("Sources"))
@@ -110,5 +100,5 @@ def _source(row: OfferRow, t: Translator) -> str:
         source=offer.source,
         dataset=offer.dataset,
         licence=offer.licence,
-        confidence=offer.confidence,
+        confidence=text.confidence(offer.confidence, t),
     )

@@ -5,10 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from finefit.report.i18n import N_, Translator
 from finefit.units import Money, gib
 from finefit.workload.sourced import Origin
+
+if TYPE_CHECKING:
+    from finefit.catalog.currency import Rate
 
 PARTS = {
     "weights": N_("weights"),
@@ -251,6 +255,33 @@ def money(amount: Money | None, t: Translator) -> str:
     if amount is None:
         return t("unknown")
     return t("{amount} CNY" if amount.currency == "CNY" else "{amount} USD", amount=_digits(amount.amount))
+
+
+def confidence(given: str, t: Translator) -> str:
+    """How far a source is trusted."""
+    return name(_CONFIDENCE, given, t)
+
+
+_CONFIDENCE = {"high": N_("high"), "medium": N_("medium"), "low": N_("low")}
+
+
+def both(amount: Money, quoted: Money | None, t: Translator) -> str:
+    """An amount, with what was published in another currency behind it."""
+    if quoted is None or quoted.currency == amount.currency:
+        return money(amount, t)
+    return t("{amount} ({quoted})", amount=money(amount, t), quoted=money(quoted, t))
+
+
+def converted(rate: Rate, t: Translator) -> str:
+    """The exchange rate behind converted amounts."""
+    return t(
+        "Converted at 1 {base} = {rate} {quote} ({date}, {source}).",
+        base=rate.base,
+        rate=f"{rate.rate:f}",
+        quote=rate.quote,
+        date=date(rate.date),
+        source=rate.source,
+    )
 
 
 def money_range(amounts: Iterable[Money | None], t: Translator, *, mark: str = " / ") -> str:
