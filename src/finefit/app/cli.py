@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from finefit import __version__
 from finefit.app import (
+    apply_command,
     cost_command,
     gpus_command,
     history_commands,
@@ -96,6 +97,7 @@ def parser() -> ArgumentParser:
     options.add(memory, options.RECIPE, "the recipe")
 
     reconcile_command.add(command)
+    apply_command.add(command)
     trace_command.add(command)
 
     lengths_command.add(command)

@@ -20,12 +20,13 @@ _COMMENT = re.compile(r"(?:^|\s)#(.*)$")
 _SLURM = re.compile(r"^#\s*SBATCH\s+(--?[\w-]+)(?:[= ]\s*(\S+))?")
 
 
-def read(path: str | Path, tool: str | None = None) -> Said:
+def read(path: str | Path, tool: str | None = None, *, text: str | None = None) -> Said:
     """A configuration or launch script as its keys, values and lines.
 
     Args:
         path: a YAML, JSON or TOML file, a shell script, or a Python file (read, never run).
         tool: a name of ``TOOLS`` to read it as; told by its keys if left out.
+        text: what would stand in the file, instead of what does.
 
     Raises:
         InputError: the file is missing, malformed, or no training configuration of a known tool.
@@ -33,9 +34,9 @@ def read(path: str | Path, tool: str | None = None) -> Said:
     if tool is not None and tool not in TOOLS:
         raise InputError(f"{tool[:40]!r} is no format", where="--format", fix=f"write one of {', '.join(TOOLS)}")
     file = Path(path)
-    text = yaml11.read_text(file)
+    text = yaml11.read_text(file) if text is None else text
     suffix = file.suffix.lower()
-    if suffix in SCRIPTS or text.startswith("#!"):
+    if is_script(file, text):
         return _script(text, file, tool)
     if suffix == ".py":
         document = python_file.load_tree(text, str(path))
@@ -63,6 +64,11 @@ def read(path: str | Path, tool: str | None = None) -> Said:
     return _inner(said, text) if found in ("skypilot", "dstack") else said
 
 
+def is_script(file: Path, text: str) -> bool:
+    """Whether a file is a shell script, by its ending or its first line."""
+    return file.suffix.lower() in SCRIPTS or text.startswith("#!")
+
+
 def _script(text: str, file: Path, tool: str | None) -> Said:
     script = shell.read(text, str(file))
     facts = _slurm(script.comments, str(file))
@@ -71,23 +77,9 @@ def _script(text: str, file: Path, tool: str | None) -> Said:
 
 def _launched(script: shell.Script, file: Path, facts: Mapping[str, Entry], tool: str | None) -> Said:
     """The first training command of a script as a configuration."""
-    runs = launches(script, str(file))
-    known: list[tuple[Launch, dict[str, Entry], str | None]] = []
-    for run in runs:
-        given = flags(run.arguments, str(file))
-        known.append((run, given, tool or run.tool or recognise(given)))
-    chosen = next((item for item in known if item[2] is not None), None)
-    if chosen is None:
-        raise InputError(
-            "no command of this script starts a training run that is known",
-            where=str(file),
-            fix="name the config file itself, or write the command with its flags "
-            "(llamafactory-cli, swift, axolotl, trl, tune, litgpt, torchrun, accelerate launch)",
-        )
-    run, given = chosen[:2]
-    found = chosen[2] or ""
+    run, found, others = training(script, str(file), tool)
+    given = flags(run.arguments, str(file))
     warnings = list(script.warnings)
-    others = [other.line for other, _, whose in known if whose is not None and other is not run]
     if others:
         lines = ", ".join(str(line) for line in others[:5])
         warnings.append(
@@ -111,6 +103,24 @@ def _launched(script: shell.Script, file: Path, facts: Mapping[str, Entry], tool
         launch=MappingProxyType({**facts, **handed, **run.facts}),
         comments=script.comments,
     )
+
+
+def training(script: shell.Script, name: str, tool: str | None) -> tuple[Launch, str, list[int]]:
+    """The first training command of a script, its tool, and the lines of the others.
+
+    Raises:
+        InputError: no command starts a training run that is known.
+    """
+    known = [(run, tool or run.tool or recognise(flags(run.arguments, name))) for run in launches(script, name)]
+    chosen = [(run, found) for run, found in known if found is not None]
+    if not chosen:
+        raise InputError(
+            "no command of this script starts a training run that is known",
+            where=name,
+            fix="name the config file itself, or write the command with its flags "
+            "(llamafactory-cli, swift, axolotl, trl, tune, litgpt, torchrun, accelerate launch)",
+        )
+    return *chosen[0], [other.line for other, _ in chosen[1:]]
 
 
 def _named_config(name: str, file: Path, tool: str) -> dict[str, Entry]:

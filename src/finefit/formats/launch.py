@@ -88,22 +88,49 @@ def flags(arguments: Sequence[Word], name: str) -> dict[str, Entry]:
     Values are read as argparse reads them by their type: whole numbers are decimal ("010" is 10).
     """
     out: dict[str, Entry] = {}
+    for found in occurrences(arguments):
+        if found.equals:
+            value = scalar(found.word.text.partition("=")[2])
+        else:
+            values = [scalar(word.text) for word in found.values]
+            value = True if not values else values[0] if len(values) == 1 else values
+        out[found.key] = Entry(value, f"{name}:{found.word.line}")
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """A setting on a command line: its word, and the words of its values where they are not part of it.
+
+    ``equals``: "--key=value" or "key=value" in one word; ``dashes``: "--" comes before it.
+    """
+
+    key: str
+    word: Word
+    values: tuple[Word, ...] = ()
+    equals: bool = False
+    dashes: bool = True
+
+
+def occurrences(arguments: Sequence[Word]) -> list[Occurrence]:
+    """Every setting among the arguments, in order."""
+    out: list[Occurrence] = []
     at = 0
     while at < len(arguments):
         word = arguments[at]
         at += 1
         if word.text.startswith("--") and len(word.text) > 2:
-            key, equals, value = word.text[2:].partition("=")
-            values = [value] if equals else []
+            key, equals, _ = word.text[2:].partition("=")
+            values: list[Word] = []
             while not equals and at < len(arguments) and not arguments[at].text.startswith("--"):
                 if _HYDRA.match(arguments[at].text) and values:
                     break
-                values.append(arguments[at].text)
+                values.append(arguments[at])
                 at += 1
-            read: object = True if not values else scalar(values[0]) if len(values) == 1 else list(map(scalar, values))
-            out[key.replace("-", "_") if "." not in key else key] = Entry(read, f"{name}:{word.line}")
+            key = key.replace("-", "_") if "." not in key else key
+            out.append(Occurrence(key, word, tuple(values), bool(equals)))
         elif match := _HYDRA.match(word.text):
-            out[match[1].replace("/", ".")] = Entry(scalar(match[2]), f"{name}:{word.line}")
+            out.append(Occurrence(match[1].replace("/", "."), word, equals=True, dashes=False))
     return out
 
 

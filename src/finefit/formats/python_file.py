@@ -55,7 +55,7 @@ def load_tree(text: str, name: str) -> Document:
     out: dict[str, tuple[object, int]] = {}
     known: dict[str, object] = {}
     try:
-        for count, node in enumerate(_in_order(tree)):
+        for count, node in enumerate(in_order(tree)):
             if count > _MAX_NODES:
                 raise InputError("the file is longer than any training script", where=name, fix="name the config")
             _take(node, out, known)
@@ -64,7 +64,8 @@ def load_tree(text: str, name: str) -> Document:
     return Document(tuple((key, value, line) for key, (value, line) in out.items()), ())
 
 
-def _in_order(tree: ast.AST) -> list[ast.stmt | ast.expr]:
+def in_order(tree: ast.AST) -> list[ast.stmt | ast.expr]:
+    """Statements and expressions as they stand in the file."""
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.expr)]
     return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
 
@@ -80,16 +81,25 @@ def _take(node: ast.AST, out: dict[str, tuple[object, int]], known: dict[str, ob
         if node.col_offset == 0 and value is not UNKNOWN:
             _put(out, node.targets[0].id, value, node.lineno)
     elif isinstance(node, ast.Call):
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        prefix = called if called in _CALLS else "args" if called in _ARGUMENTS or called.endswith("Trainer") else ""
-        if prefix == "from_pretrained" and not _trains(node.func):
-            return
+        called, prefix = _called(node), keywords(node)
         for argument in node.keywords if prefix else ():
             if argument.arg is not None:
                 value = _value(argument.value, known)
                 _put(out, f"{prefix}.{argument.arg}", None if value is UNKNOWN else value, argument.value.lineno)
         if prefix and called not in out and not called.endswith("Trainer"):
             out.setdefault(prefix, (called, node.lineno))
+
+
+def keywords(call: ast.Call) -> str:
+    """The name under which a call's keyword arguments are settings; "" for any other call."""
+    called = _called(call)
+    if called in _CALLS:
+        return called if called != "from_pretrained" or _trains(call.func) else ""
+    return "args" if called in _ARGUMENTS or called.endswith("Trainer") else ""
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else str(getattr(call.func, "id", ""))
 
 
 def _trains(function: ast.expr) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from finefit.formats.shell_expand import UNKNOWN, expand, text
@@ -17,6 +17,7 @@ from finefit.formats.shell_lex import Token, tokens
 
 _ASSIGN = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
 _FUNCTION = re.compile(r"^[A-Za-z_][\w-]*$")
+_SPREAD = re.compile(r'"?\$\{([A-Za-z_]\w*)\[@\]\}"?\Z')
 _SEPARATORS = {";", "&&", "||", "|", "&", ";;"}
 _REDIRECTS = {"<", ">", ">>", "<<", "<<-", "<<<", ">&", "<&", "&>"}
 _PREFIXES = {"export", "declare", "local", "readonly", "typeset"}
@@ -26,14 +27,21 @@ _GIVEN = {"HOME": "~", "PWD": ".", "NODE_RANK": "0", "RANK": "0", "SLURM_NODEID"
 _GIVEN.update({"SKYPILOT_NODE_RANK": "0", "DSTACK_NODE_RANK": "0"})
 MAX_COMMANDS = 2_000
 MAX_NESTING = 50
+MAX_ARRAY = 2_000  # words; arrays that spread themselves would double without end
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word of a command and the line it stands on; ``known`` unless only a run could tell all of it."""
+    """One word of a command and the line it stands on; ``known`` unless only a run could tell all of it.
+
+    ``span`` is where its own letters stand in the source with plain line feeds, ``raw`` how they are written there;
+    None and "" for a word that an expansion made.
+    """
 
     text: str
     line: int
+    span: tuple[int, int] | None = field(default=None, compare=False)
+    raw: str = field(default="", compare=False)
 
     @property
     def known(self) -> bool:
@@ -51,11 +59,12 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Commands in order, comments with their lines, and what is odd about the writing."""
+    """Commands in order, comments with their lines, what is odd about the writing; where each variable is set."""
 
     commands: tuple[Command, ...]
     comments: tuple[tuple[int, str], ...]
     warnings: tuple[str, ...]
+    assignments: Mapping[str, tuple[Word, ...]] = field(default_factory=dict)
 
 
 def read(source: str, name: str, *, first_line: int = 1) -> Script:
@@ -73,7 +82,12 @@ def read(source: str, name: str, *, first_line: int = 1) -> Script:
     runner = _Runner(found, name, first_line - 1)
     runner.block(frozenset(), taken=True, depth=0)
     shift = first_line - 1
-    return Script(tuple(runner.commands), tuple((line + shift, row) for line, row in comments), tuple(runner.warnings))
+    return Script(
+        tuple(runner.commands),
+        tuple((line + shift, row) for line, row in comments),
+        tuple(runner.warnings),
+        {name: tuple(words) for name, words in runner.assignments.items()},
+    )
 
 
 class _Runner:
@@ -84,7 +98,8 @@ class _Runner:
         self.environment: dict[str, Word] = {}
         self.commands: list[Command] = []
         self.warnings: list[str] = []
-        self.lines: dict[str, int] = {}  # where a word of an array was written
+        self.arrays: dict[str, list[Word]] = {}
+        self.assignments: dict[str, list[Word]] = {}  # of every branch, each value as it is written
 
     def block(self, until: frozenset[str], taken: bool, depth: int) -> str:
         """Follow statements up to a closing word, which is consumed and returned."""
@@ -246,20 +261,19 @@ class _Runner:
                 exported = True
             elif not words and (match := _ASSIGN.match(token.text)):
                 word = Word(text(match[3], self.variables), token.line + self.shift)
+                span = (token.start + match.start(3), token.end)
+                self.assignments.setdefault(match[1], []).append(replace(word, span=span, raw=match[3]))
                 if match[2] and isinstance(held := self.variables.get(match[1], ""), str):
                     word = Word(held + word.text, word.line)
                 own[match[1]] = word
             else:
-                fields = expand(token.text, self.variables)
-                spread = "[@]" in token.text
-                words += [
-                    Word(field, (self.lines.get(field, token.line) if spread else token.line) + self.shift)
-                    for field in fields
-                ]
+                words += self._words(token)
         if not taken:
             return
         if not words:  # plain assignments last; those before a command hold for it alone
-            self.variables.update({key: word.text for key, word in own.items()})
+            for key, word in own.items():
+                self.variables[key] = word.text
+                self.arrays.pop(key, None)
             if exported:
                 self.environment.update(own)
             return
@@ -267,20 +281,27 @@ class _Runner:
         if not (len(words) == 1 and _FUNCTION.match(words[0].text) and self._is_function()):
             self.commands.append(Command(tuple(words), {**self.environment, **own}, line))
 
+    def _words(self, token: Token) -> list[Word]:
+        """The words that one token becomes: an array's own where it is spread, itself where nothing expands."""
+        spread = _SPREAD.match(token.text)
+        if spread and spread[1] in self.arrays:
+            return self.arrays[spread[1]]
+        fields = expand(token.text, self.variables)
+        span = (token.start, token.end) if len(fields) == 1 and not self.shift else None
+        return [Word(field, token.line + self.shift, span, token.text if span else "") for field in fields]
+
     def _is_function(self) -> bool:
         return [token.text for token in self.tokens[self.at : self.at + 2]] == ["(", ")"]
 
     def _array(self, token: Token) -> None:
         name = token.text.rstrip("+=")
-        fields = []
-        for word in token.words:
-            grown = expand(word.text, self.variables)
-            self.lines.update(dict.fromkeys(grown, word.line))
-            fields += grown
         held = self.variables.get(name, ())
-        if token.text.endswith("+="):
-            fields = [*([held] if isinstance(held, str) else held), *fields]
-        self.variables[name] = tuple(fields)
+        words = [] if not token.text.endswith("+=") else self.arrays.get(name, [])
+        if token.text.endswith("+=") and isinstance(held, str):
+            words = [Word(held, token.line + self.shift)]
+        words = [*words, *(word for inner in token.words for word in self._words(inner))][:MAX_ARRAY]
+        self.arrays[name] = words
+        self.variables[name] = tuple(word.text for word in words)
 
     def _warn(self, words: list[Word], line: int) -> None:
         first, last = words[0].text, words[-1].text

@@ -19,12 +19,17 @@ _OPERATORS = ("&&", "||", ";;", "<<<", "<<-", "<<", ">>", ">&", "<&", "&>", ";",
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """kind: "word" (raw text with its quotes), "array" (``NAME=`` or ``NAME+=`` with words), "op" or "end" of line."""
+    """kind: "word" (raw text with its quotes), "array" (``NAME=`` or ``NAME+=`` with words), "op" or "end" of line.
+
+    ``start`` and ``end`` of a word are offsets into the text with plain line feeds.
+    """
 
     kind: str
     text: str
     line: int
     words: tuple[Token, ...] = ()
+    start: int = 0
+    end: int = 0
 
 
 def tokens(text: str, name: str) -> tuple[list[Token], list[tuple[int, str]]]:
@@ -118,7 +123,7 @@ class _Lexer:
         if self.at == start:  # a bracket that opens nothing known
             self.at += 1
             return Token("op", self.text[start], line)
-        return Token("word", "".join(parts), line)
+        return Token("word", "".join(parts), line, start=start, end=self.at)
 
     def _array(self, raw: str, line: int) -> Token:
         self.at += 1

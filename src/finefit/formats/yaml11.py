@@ -70,8 +70,8 @@ for _first in "-+0123456789.":
 _LOADERS: dict[Dialect, type[yaml.SafeLoader]] = {Dialect.PYYAML: _PyYaml, Dialect.OMEGACONF: _OmegaConf}
 
 
-def read_text(path: Path) -> str:
-    """A text file of at most ``MAX_BYTES``, as UTF-8 with or without a byte-order mark.
+def read_text(path: Path, *, limit: int = MAX_BYTES) -> str:
+    """A text file of at most ``limit`` bytes, as UTF-8 with or without a byte-order mark.
 
     Raises:
         InputError: no such file, a folder, not readable, too large, or not text.
@@ -83,15 +83,17 @@ def read_text(path: Path) -> str:
         if path.exists() and not path.is_file():
             raise InputError("this is not a regular file", where=where, fix="name a file")
         with path.open("rb") as handle:
-            raw = handle.read(MAX_BYTES + 1)
+            raw = handle.read(limit + 1)
     except FileNotFoundError:
         raise InputError("no such file", where=where, fix="check the path") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"the file cannot be read: {reason}", where=where, fix="check the path") from None
-    if len(raw) > MAX_BYTES:
+    if len(raw) > limit:
         raise InputError(
-            "the file is larger than 1 MB, which no configuration is", where=where, fix="name the training config"
+            f"the file is larger than {limit // 10**6} MB, which no configuration is",
+            where=where,
+            fix="name the training config",
         )
     try:
         text = raw.decode("utf-8-sig")

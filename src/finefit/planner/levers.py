@@ -42,6 +42,8 @@ class Change:
 
 def micro_batches(model: Model, recipe: Recipe) -> Iterator[Change]:
     """Fewer rows at once, more micro-batches a step: the largest first, down to one row."""
+    if recipe.optimizer.in_backward:  # each micro-batch is a step: there is nothing to accumulate
+        return
     b = recipe.micro_batch
     low = [divisor for divisor in range(1, isqrt(b) + 1) if b % divisor == 0]
     for smaller in sorted({*low, *(b // divisor for divisor in low)} - {b}, reverse=True):
@@ -248,5 +250,5 @@ def _texts(recipe: Recipe) -> dict[str, str]:
     out = {}
     for name, value in flat(recipe):
         if value is not None and not name.startswith("stack"):
-            out[name] = ",".join(value) if isinstance(value, list) else str(value)
+            out[name] = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return out
