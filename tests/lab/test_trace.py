@@ -10,10 +10,10 @@ from finefit.errors import NotModelled
 from finefit.workload import DType, Lora, Model, Optimizer, Quant, Recipe, Sharding
 
 torch = pytest.importorskip("torch", reason="needs the trace extra: pip install 'finefit[trace]'")
-pytest.importorskip("transformers", reason="needs the trace extra")
+transformers = pytest.importorskip("transformers", reason="needs the trace extra")
 
 from finefit.lab.diff import live_at, phase_peaks  # noqa: E402
-from finefit.lab.trace import self_check, trace  # noqa: E402
+from finefit.lab.trace import _check_elsewhere, self_check, trace  # noqa: E402
 
 LLAMA_7B = Model("llama-7b", "llama", 4096, 2, 32, 32, 128, 11008, 32000, tied=False)
 LLAMA_8B = Model("llama-8b", "llama", 4096, 2, 32, 8, 128, 14336, 128256, tied=False)
@@ -95,6 +95,41 @@ def test_patches_are_undone() -> None:
 
 def test_self_check_accepts_the_pinned_torch() -> None:
     self_check()
+
+
+def test_another_torch_is_tried_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("finefit.lab.trace.TORCH", "2.0.0")
+    with pytest.warns(UserWarning, match="tested on torch 2.0.0"):
+        trace(TINY, FULL)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import sys; sys.exit('torch 9 traces a known step wrongly')", "traces a known step wrongly"),
+        ("import os; os.abort()", "ends the process"),
+    ],
+)
+def test_another_torch_is_refused_where_the_self_check_fails(
+    code: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("finefit.lab.trace.TORCH", "2.0.0")
+    monkeypatch.setattr("finefit.lab.trace._CHECK", code)
+    _check_elsewhere.cache_clear()
+    with pytest.warns(UserWarning), pytest.raises(NotModelled, match=said):
+        trace(TINY, FULL)
+    _check_elsewhere.cache_clear()
+
+
+def test_traces_leave_nothing_behind_for_the_next() -> None:
+    """Also after one that failed: the same recipe gives the same events and bytes."""
+    first = trace(TINY, FULL)
+    trace(TINY, replace(FULL, checkpointing="full", reentrant=True, weight_dtype=DType.FP32, autocast=DType.BF16))
+    with pytest.raises(NotModelled):
+        trace(replace(TINY, family="chatglm"), FULL)
+    verbosity = transformers.logging.get_verbosity()
+    assert trace(TINY, FULL) == first
+    assert transformers.logging.get_verbosity() == verbosity
 
 
 def test_quantised_weights_take_what_bitsandbytes_stores() -> None:

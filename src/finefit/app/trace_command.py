@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from warnings import catch_warnings, simplefilter
 
 from finefit import __version__
 from finefit.app import options
@@ -224,7 +225,8 @@ def _traced(asked: _Asked) -> tuple[Timeline, str]:
         from finefit.lab.compiled import keep
         from finefit.lab.rank import trace_rank
 
-        with _progress("tracing load and two steps") as show:
+        with _progress("tracing load and two steps") as show, catch_warnings():
+            simplefilter("ignore", UserWarning)  # another torch than the tested one is among the notes
             timeline = trace_rank(model, recipe, arch=arch, config=asked.config)
             why_not = notes.not_stored(recipe, asked.modelled)
             if why_not is not None:

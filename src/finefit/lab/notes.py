@@ -7,6 +7,7 @@ from pathlib import Path
 
 from finefit.lab.configured import Configured
 from finefit.lab.resharded import KINDS
+from finefit.lab.trace import TORCH
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
 
@@ -32,10 +33,12 @@ def assumptions(model: Model, recipe: Recipe, *, arch: str | None, modelled: boo
 
 
 def warnings(recipe: Recipe, config: Configured | None, versions: Mapping[str, str]) -> Iterator[str]:
-    """Libraries other than those whose defaults the recipe took, and code that was not run."""
+    """Libraries other than those whose defaults the recipe took, another torch, and code that was not run."""
     for name, release in recipe.stack.items():
         if name in versions and versions[name].partition("+")[0] != release:
             yield f"{name} {versions[name]} ran, and the recipe is for {release}"
+    if versions["torch"].partition("+")[0] != TORCH:
+        yield f"tracing was tested on torch {TORCH}; on {versions['torch']}, which ran, only the self-check was"
     if config is not None and config.own_code and not config.trusted:
         yield "the folder holds code of its own, which was not run: transformers' class of that type was"
 

@@ -41,6 +41,8 @@ _IS_BUILT, _HAS_PRIMARY_CONTEXT = 2, 4  # their slots there
 # Operators of native_functions.yaml (torch 2.13.0) with a CUDA kernel beside a CompositeImplicitAutograd one.
 _COMPOSITE_ON_CPU = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rms_norm")
 
+_HAS_FAKE_GUARD = hasattr(torch._C, "_ensureCUDADeviceGuardSet")  # not yet in torch 2.9.1
+
 CAPABILITY = {
     "sm70": (7, 0),
     "sm75": (7, 5),
@@ -77,13 +79,16 @@ def _guard_registry() -> Any:
 
 
 def _install_guard() -> None:
-    """Put torch's fake CUDA device guard into its registry slot, where a CPU build leaves it empty.
+    """Put torch's fake CUDA device guard into its registry slot: empty in a CPU build, the real one in a CUDA build.
 
     It stays for the life of the process: the autograd engine starts its threads at the first backward pass,
     one for each device type that has a guard by then, and never again.
     """
+    if not _HAS_FAKE_GUARD:
+        return
     registry = _guard_registry()
-    if torch.backends.cuda.is_built() or registry[_CUDA] is not None:
+    if registry[_CUDA] is not None:
+        torch._C._ensureCUDADeviceGuardSet()  # torch replaces the real guard where it finds no GPU
         return
     function = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: 0)
     table = (ctypes.c_void_p * 64)(*[ctypes.cast(function, ctypes.c_void_p).value] * 64)
@@ -230,10 +235,15 @@ def fake_cuda(attention: Callable[..., torch.Tensor], arch: str = "sm80") -> Ite
         attention: stands in for ``scaled_dot_product_attention`` (see ``sdpa.py``): without CUDA kernels
             torch would take its quadratic fallback.
         arch: the GPU architecture that capability queries report.
+
+    Raises:
+        RuntimeError: a torch that cannot be patched.
     """
     import torch.cuda.amp.common as amp
     import transformers.utils.import_utils as imports
 
+    if not _HAS_FAKE_GUARD:
+        raise RuntimeError("it has no device guard for fake CUDA tensors")
     state = Recompute()
     with ExitStack() as stack:
         if not torch.backends.cuda.is_built():

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from finefit.errors import NotModelled
@@ -32,6 +36,14 @@ from finefit.lab.versions import quiet
 from finefit.lab.vision import known_grids, pictures
 
 TORCH = "2.13.0"  # the version whose internals shim.py patches
+_CHECK = """
+import sys
+from finefit.lab.trace import self_check
+try:
+    self_check()
+except Exception as error:
+    sys.exit(error.what)
+"""
 
 
 @contextmanager
@@ -86,7 +98,7 @@ def ready(arch: str) -> None:
         raise NotModelled(f"no kernels are known for {arch!r}", fix=f"use one of {', '.join(CAPABILITY)}")
     if torch.__version__.split("+")[0] != TORCH:
         warnings.warn(f"tracing was tested on torch {TORCH}, this is {torch.__version__}", stacklevel=3)
-        self_check()
+        _check_elsewhere()
 
 
 def _traced(model: Model, recipe: Recipe, arch: str, config: Mapping[str, Any] | Configured | None) -> Timeline:
@@ -121,6 +133,23 @@ def beside(model: Model, recipe: Recipe) -> dict[str, Any]:
     return {**pictures(model, recipe, "cuda"), **labels(model, recipe, "cuda")}
 
 
+@cache
+def _check_elsewhere() -> None:
+    """``self_check`` in a process of its own, which another torch may end: its C++ parts have other layouts.
+
+    Raises:
+        NotModelled: this version of torch cannot be traced.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", _CHECK], capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() if done.returncode > 0 else []
+        raise NotModelled(
+            said[-1] if said else f"torch {torch.__version__} ends the process when a step is traced",
+            fix=f"pip install torch=={TORCH}",
+        )
+
+
 def self_check() -> None:
     """Trace a step whose bytes are known by hand; refuse this torch when they differ.
 
@@ -147,7 +176,8 @@ def self_check() -> None:
         sizes = sorted(t.size.numel for t in real)
     except Exception as error:
         raise NotModelled(
-            f"torch {torch.__version__} cannot be traced ({error})", fix=f"pip install torch=={TORCH}"
+            f"torch {torch.__version__} cannot be traced ({str(error).splitlines()[0]})",
+            fix=f"pip install torch=={TORCH}",
         ) from error
     if sizes != [2, 2, 1024, 1024, 8192, 8192]:
         raise NotModelled(f"torch {torch.__version__} traces a known step wrongly", fix=f"pip install torch=={TORCH}")
