@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Unpack
@@ -18,7 +18,6 @@ from typing import Unpack
 from finefit import api
 from finefit.planner.lengths_answer import LengthsAnswer, lengths_answer
 from finefit.planner.plan import Plan
-from finefit.units import Money
 
 
 def lengths(
@@ -57,47 +56,35 @@ def lengths(
         template=template,
         shape=shape,
         cutoff=seq,
-        batch=batch or 1,
+        batch=1 if batch is None else batch,
         progress=progress,
     )
     if flags.get("method") is None:
         return answer
-    whole, less = (_priced(answer, model, gpu, as_of, flags, without) for without in (False, True))
-    saved = replace(
-        answer.saving,
-        memory=whole.memory - less.memory,
-        seconds=None if whole.seconds is None or less.seconds is None else whole.seconds - less.seconds,
-        price=None
-        if whole.price is None or less.price is None
-        else replace(whole.price, amount=whole.price.amount - less.price.amount),
-    )
+    whole, less = (_planned(answer, model, gpu, as_of, flags, without) for without in (False, True))
+    saved = replace(answer.saving, memory=_held(whole) - _held(less))
+    if whole.run is not None and whole.cluster is not None and whole.recipe.epochs is not None:
+        # The padded tokens that go are those of long batches: they go at the speed of the long rows.
+        fewer = answer.batchings["padding"].epoch_tokens - answer.kept_padded
+        seconds = fewer * whole.recipe.epochs / whole.run.tokens_per_second
+        hours = Decimal(str(seconds)) / 3600 * whole.cluster.count
+        saved = replace(saved, seconds=seconds, price=None if whole.price is None else whole.price * hours)
     return replace(answer, saving=saved)
 
 
-@dataclass(frozen=True, slots=True)
-class _Priced:
-    """Bytes of the peak on one GPU, seconds and GPU-hours' price of the run; None unknown."""
-
-    memory: int
-    seconds: float | None
-    price: Money | None
+def _held(plan: Plan) -> int:
+    """What nvidia-smi shows where the GPU is stated, so that the memory outside the allocator is known."""
+    return plan.peak.allocated if plan.peak.device is None else plan.peak.device
 
 
-def _priced(
+def _planned(
     answer: LengthsAnswer, model: str, gpu: str | None, as_of: str | dt.date | None, flags: api.Flags, without: bool
-) -> _Priced:
-    """The run on all samples, or without the longest ones: at its longest sample, for the tokens of its batches."""
+) -> Plan:
+    """The run on all samples, or without the longest ones, at its longest sample."""
     saving = answer.saving
     stated = api.Flags(**{**flags, "seq": saving.longest if without else answer.longest})
     samples = answer.samples - saving.samples if without else answer.samples
     tokens = answer.mean * answer.samples - (saving.tokens if without else 0)
     plan = api.plan(model, gpu=gpu, as_of=as_of, samples=samples, mean_length=tokens / samples, **stated)
     assert isinstance(plan, Plan)  # a method and a length are stated
-    # What nvidia-smi shows, where the GPU is stated and so the memory outside the allocator is known.
-    held = plan.peak.allocated if plan.peak.device is None else plan.peak.device
-    if plan.run is None or plan.cluster is None or plan.recipe.epochs is None:
-        return _Priced(held, None, None)
-    padded = answer.kept_padded if without else answer.batchings["padding"].epoch_tokens
-    seconds = padded * plan.recipe.epochs / plan.run.tokens_per_second
-    price = None if plan.price is None else plan.price * (Decimal(str(seconds)) / 3600 * plan.cluster.count)
-    return _Priced(held, seconds, price)
+    return plan
