@@ -391,4 +391,13 @@ def test_real_files_give_the_counts_of_the_library_or_one_sentence() -> None:
     assert counted >= 50
     assert counted + refused + len(unknown_to_transformers) == len(rows)
     # Decoders with code of their own beside the weights; counted against models.csv instead.
-    assert unknown_to_transformers == {"baichuan", "internlm2", "phi3", "orion", "qwen", "chatglm", "deepseek", "falcon"}
+    assert unknown_to_transformers == {
+        "baichuan",
+        "internlm2",
+        "phi3",
+        "orion",
+        "qwen",
+        "chatglm",
+        "deepseek",
+        "falcon",
+    }

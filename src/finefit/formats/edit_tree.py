@@ -227,9 +227,9 @@ def _yaml_node(event: Any, events: Iterator[Any], scalars: Mapping[int, int], de
     children: list[Node] = []
     for inner in events:
         if isinstance(inner, yaml.CollectionEndEvent):
-            node.end = inner.end_mark.index
+            node.end = inner.end_mark.index if inner.end_mark else end  # PyYAML always has one
             break
-        if mapping and not children:
+        if mapping and not children and inner.start_mark:
             node.column = inner.start_mark.column
         children.append(_yaml_node(inner, events, scalars, depth + 1))
     if mapping:

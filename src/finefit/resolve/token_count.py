@@ -85,7 +85,7 @@ def _stated(path: str | Path) -> Path:
 def _found(model: str) -> Path | None:
     try:
         path = Path(model).expanduser()
-        folder = path if path.is_dir() else path.parent if path.is_file() else None
+        folder: Path | None = path if path.is_dir() else path.parent if path.is_file() else None
     except (OSError, RuntimeError, ValueError):
         folder = None
     if folder is not None:
