@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from benchmarks.intervals import ALL, fit, left_out, lookup
 from benchmarks.metrics import Score
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def rows(source: str, ratios: list[float], metric: str = "allocated", gpus: str = "one GPU") -> list[Score]:

@@ -6,9 +6,9 @@ import json
 from importlib.resources import files
 
 import pytest
+from benchmarks.rows import read
 
 from benchmarks import memory as benchmark
-from benchmarks.rows import read
 from finefit import api
 from finefit.memory.interval import intervals
 from finefit.memory.peak import Peak

@@ -94,7 +94,7 @@ def _found(model: str) -> Path | None:
     names = [model]
     with suppress(FinefitError):  # a model that is not modelled may have its tokenizer in the cache all the same
         names.append(resolve_model(model).name)
-    return next((file for name in names if (file := cached_file(name, "tokenizer.json"))), None)
+    return next((found for name in names if (found := cached_file(name, "tokenizer.json"))), None)
 
 
 def _beside(tokenizer: Path) -> dict[str, Any]:
