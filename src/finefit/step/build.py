@@ -41,7 +41,17 @@ from finefit.workload.vision import QWEN
 
 # transformers 5.24.0 _keep_in_fp32_modules_strict names gate.weight and e_score_correction_bias
 _FP32_ROUTERS = frozenset(
-    "glm4_moe dots1 ernie4_5_moe deepseek_v2 deepseek_v3 glm4_moe_lite solar_open hy_v3 nemotron_h".split()
+    [
+        "glm4_moe",
+        "dots1",
+        "ernie4_5_moe",
+        "deepseek_v2",
+        "deepseek_v3",
+        "glm4_moe_lite",
+        "solar_open",
+        "hy_v3",
+        "nemotron_h",
+    ]
 )
 _UNFOLDED = 5  # first two, one in the middle, last two
 
