@@ -25,10 +25,7 @@ def project(
 ) -> tuple[Ref, Ref, Ref]:
     """Queries and keys of A·(nope + rope), values of A·value elements a token."""
     tape, heads = net.tape, net.model.heads
-    if latent.query is None:
-        query = lin(x, "q_proj")
-    else:
-        query = lin(norm(lin(x, "q_a_proj"), "q_a_layernorm"), "q_b_proj")
+    query = lin(x, "q_proj") if latent.query is None else lin(norm(lin(x, "q_a_proj"), "q_a_layernorm"), "q_b_proj")
     q_pass, q_rot = tape.split(query, [heads * latent.nope, heads * latent.rope])
     compressed = lin(x, "kv_a_proj_with_mqa")
     kv, k_rot = tape.split(compressed, [latent.key_value, latent.rope])
