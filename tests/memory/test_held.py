@@ -92,3 +92,31 @@ def test_eager_attention_copies_values_out_of_a_fused_product_unless_there_is_on
     op = "clone" if rows > 1 else "mm"
     assert found[op, 2 * rows * FULL.seq_len * width] >= LAYERS
     assert (("mm", 2 * rows * FULL.seq_len * 3 * HIDDEN) in found) == (rows == 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "copies"), [("4.46.3", 0), ("4.48.1", 1), ("4.55.4", 1), ("4.56.0", 0), ("5.24.0", 0)]
+)
+def test_sdpa_was_given_copies_of_heads_whose_output_is_copied_back(version: str, copies: int) -> None:
+    """4.48 to 4.55 integrations/sdpa_attention.py: query, key and value ``.contiguous()``."""
+    found = held_after_forward(LLAMA, replace(FULL, stack={"transformers": version}))
+    size = 2 * FULL.micro_batch * FULL.seq_len * HIDDEN
+    assert found.get(("clone", size), 0) == 4 * copies * LAYERS  # q, k, v and the output
+
+
+@pytest.mark.parametrize(("rows", "held"), [(2, 1), (1, 0)])
+def test_shifted_logits_of_one_row_are_no_copy(rows: int, held: int) -> None:
+    """loss_utils.py until 4.48: ``logits[..., :-1, :].contiguous()``."""
+    recipe = replace(FULL, micro_batch=rows, stack={"transformers": "4.48.1"})
+    made = [t for t in timeline(LLAMA, recipe).tensors if t.op == "contiguous" and t.category == "logits"]
+    assert bool(made) == bool(held)
+
+
+@pytest.mark.parametrize(("version", "held"), [("4.57.6", 1), ("5.24.0", 0)])
+def test_gpt2_kept_a_mask_of_all_positions_a_layer(version: str, held: int) -> None:
+    gpt2 = Model(
+        "g", "gpt2", HIDDEN, LAYERS, 8, 8, 64, FFN, 1000, tied=True, activation="gelu_new", gated_mlp=False,
+        norm="layer", qkv_bias=True, o_bias=True, mlp_bias=True, position="learned", max_position=512, fused_qkv=True,
+    )  # fmt: skip
+    found = held_after_forward(gpt2, replace(FULL, stack={"transformers": version}))
+    assert found.get(("attn.bias", 512 * 512), 0) == held * LAYERS

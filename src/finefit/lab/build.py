@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import transformers
 from torch.utils.checkpoint import checkpoint
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from finefit.errors import NotModelled
 from finefit.lab.config import config_of
@@ -99,7 +99,11 @@ def load_model(
 def _auto_class(model: Model) -> Any:
     if model.head != "lm":
         return auto_class(model)
-    return AutoModelForCausalLM if model.tower is None else AutoModelForImageTextToText
+    if model.tower is None:
+        return AutoModelForCausalLM
+    from transformers import AutoModelForImageTextToText  # of 4.47 and later
+
+    return AutoModelForImageTextToText
 
 
 def _cast_as_loading_does(module: Any, dtype: torch.dtype) -> None:

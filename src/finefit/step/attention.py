@@ -10,7 +10,7 @@ from finefit.step.net import Net
 from finefit.step.ops import Flops
 from finefit.step.size import Size
 from finefit.step.tape import TOKENS, Ref
-from finefit.step.versions import hands_over_groups
+from finefit.step.versions import hands_over_groups, lays_out_heads
 from finefit.workload.dtypes import DType
 from finefit.workload.parameters import DECODERS
 
@@ -84,12 +84,12 @@ def _flops(net: Net) -> Flops:
     return Flops("attention", 2 * net.model.q_width, SCORES)
 
 
-def flash(net: Net, query: Ref, key: Ref, value: Ref, dropout: float = 0.0) -> Ref:
+def flash(net: Net, query: Ref, key: Ref, value: Ref, dropout: float = 0.0, by_head: bool = False) -> Ref:
     """FlashAttention-2: saves q, k, v, out and the log-sum-exp in fp32.
 
     Its backward allocates, inside the kernel's wrapper, an fp32 dq accumulator padded to blocks of 128
     rows and 32 columns, the row sums, and for grouped queries dk and dv over all heads. The output takes the
-    layout of the query, so that joining the heads of one laid out head by head needs a copy.
+    layout of the query, so that joining the heads of one laid out head by head (``by_head``) needs a copy.
     """
     model, half = net.model, query.dtype
     heads, d32 = model.heads, -(-model.head_dim // 32) * 32
@@ -107,7 +107,7 @@ def flash(net: Net, query: Ref, key: Ref, value: Ref, dropout: float = 0.0) -> R
         back_assumed=tuple(inner),
         flops=_flops(net),
     )
-    return net.contiguous(out) if head_major(net) else out
+    return net.contiguous(out) if by_head or head_major(net) else out
 
 
 def efficient(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None) -> Ref:
@@ -158,17 +158,23 @@ def sdpa(net: Net, query: Ref, key: Ref, value: Ref, mask: Ref | None, dropout: 
     a boolean mask becomes an additive one in the compute dtype, once a layer, and is saved. fp32 has no
     flash kernel, and the memory-efficient one takes no grouped heads, so those fall to the math kernel.
     """
+    version = net.recipe.stack.get("transformers")
+    grouped = net.model.heads != net.model.kv_heads
+    expands = mask is not None or not hands_over_groups(version)
+    if expands:
+        key, value = repeat_kv(net, key), repeat_kv(net, value)
+    copies = lays_out_heads(version, mask is not None)
+    if copies:  # those that were expanded or rotated by parts lie so already
+        query = query if head_major(net) else net.contiguous(query)
+        key = key if head_major(net) or (grouped and expands) else net.contiguous(key)
+        value = value if grouped and expands else net.contiguous(value)
     if net.autocast is not None:  # on autocast's cast list
         query, key, value = (net.cast(x, net.autocast) for x in (query, key, value))
-    grouped = net.model.heads != net.model.kv_heads
     narrow = net.model.latent is None or net.model.latent.value == net.model.head_dim  # flash has one width for all
     if mask is None and query.dtype != DType.FP32 and net.model.head_dim <= 256 and narrow:
-        if not hands_over_groups(net.recipe.stack.get("transformers")):
-            key, value = repeat_kv(net, key), repeat_kv(net, value)
-        return flash(net, query, key, value, dropout)
-    if mask is None and grouped and hands_over_groups(net.recipe.stack.get("transformers")):
+        return flash(net, query, key, value, dropout, copies)
+    if grouped and not expands:
         return math(net, query, key, value)
-    key, value = repeat_kv(net, key), repeat_kv(net, value)
     additive = None
     if mask is not None:
         additive = net.alias(mask)

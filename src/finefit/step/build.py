@@ -20,7 +20,7 @@ from finefit.step.ops import COMPARE, Param, Step
 from finefit.step.preference import LOGPROBS, inplace_loss, logprob_loss, score_loss, value_head_loss
 from finefit.step.size import Size
 from finefit.step.tape import TOKENS, Ref, Tape
-from finefit.step.versions import boolean_masks, version_tuple
+from finefit.step.versions import boolean_masks, keeps_triangle, masks_window, version_tuple
 from finefit.step.vision import HOOKED, Vision, add_deep, idle
 from finefit.workload.dtypes import DType
 from finefit.workload.families import layout
@@ -283,7 +283,9 @@ class Builder:
         return Positions(cos, sin, mask, window)
 
     def _windowed(self) -> bool:
-        return attention_in_use(self.net) == "sdpa" and self.model.windowed(self.recipe.seq_len)
+        """Whether layers that slide have a mask of their own for SDPA."""
+        makes = masks_window(self.model.family, self.recipe.stack.get("transformers"))
+        return makes and attention_in_use(self.net) == "sdpa" and self.model.windowed(self.recipe.seq_len)
 
     def _sees_ahead(self) -> bool:
         """Tokens of one picture attend to each other, so a mask is always made (``token_type_ids`` in training)."""
@@ -388,7 +390,7 @@ class Builder:
 
     def build(self, folded: bool) -> Step:
         tape, model = self.tape, self.model
-        if model.family == "gpt_neo":  # modeling_gpt_neo.py GPTNeoSelfAttention keeps a triangle of booleans a layer
+        if keeps_triangle(model.family, self.recipe.stack.get("transformers")):
             tape.buffers += [("attn.bias", Size(1, model.max_position**2))] * model.layers
         with tape.block("embedding"):
             self.register(embedding_parameters(model))

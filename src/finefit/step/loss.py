@@ -23,7 +23,9 @@ def causal_lm_loss(net: Net, logits: Ref, code: LossCode) -> Ref:
     del padded
     logits = net.cast(logits, DType.FP32, category="logits") if code.upcast else logits
     source = net.alias(logits)
-    if code.shift_copy:
+    if code.shift_copy and net.recipe.rows == 1:
+        (source,) = tape.split(logits, [vocab], "slice")  # one row without its last token lies together
+    elif code.shift_copy:
         # logits[..., :-1, :].contiguous(); the backward of the slice writes into zeros of full size
         source = tape.op("contiguous", [logits], vocab, logits.dtype, category="logits")
     # cross_entropy names its input's dtype to log_softmax, so that autocast casts the result, for nll_loss, instead

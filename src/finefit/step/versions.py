@@ -1,6 +1,7 @@
 """What changed in transformers between versions that memory can see.
 
-Read in the wheels of 4.36.2, 4.41.2, 4.45.2, 4.46.3, 4.48.1, 4.49.0, 4.50.0, 4.51.3, 4.53.3, 4.54.1, 4.55.4 and 5.24.0.
+Read in the wheels of 4.36.2, 4.41.2, 4.45.2, 4.46.3, 4.48.1, 4.49.0, 4.50.0, 4.51.3, 4.53.3, 4.54.1, 4.55.4,
+4.56.0, 4.57.6 and 5.24.0.
 """
 
 from __future__ import annotations
@@ -66,6 +67,24 @@ def copies_into_cache(transformers: str | None) -> bool:
 def boolean_masks(transformers: str | None) -> bool:
     """SDPA's mask is boolean, which torch makes additive in each layer; before 4.53 the model made it additive once."""
     return transformers is None or version_tuple(transformers) >= (4, 53)
+
+
+def masks_window(family: str, transformers: str | None) -> bool:
+    """From the length of the sliding window on a mask is made for SDPA; before 4.46 Mistral's code alone did so."""
+    return family == "mistral" or transformers is None or version_tuple(transformers) >= (4, 46)
+
+
+def keeps_triangle(family: str, transformers: str | None) -> bool:
+    """Attention of every layer keeps a causal mask of all positions, a buffer of booleans (``attn.bias``)."""
+    version = version_tuple(transformers) if transformers else (5, 24)
+    until = {"gpt_neox": (4, 49), "gpt2": (5,), "gpt_neo": (6,)}  # GPT-Neo has it in the newest one read
+    return family in until and version < until[family]
+
+
+def lays_out_heads(transformers: str | None, masked: bool) -> bool:
+    """SDPA was given queries, keys and values copied head by head, until 4.48 with a mask alone, from 4.56 on never."""
+    version = version_tuple(transformers) if transformers else (5, 24)
+    return version < (4, 56) and (masked or version >= (4, 48))
 
 
 def hands_over_groups(transformers: str | None) -> bool:
