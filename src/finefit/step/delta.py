@@ -102,9 +102,9 @@ def _chunked(net: Net, dims: LinearAttention, query: Ref, key: Ref, value: Ref, 
     initial = query.dtype
     if dims.key_heads != heads:
         query, key = (tape.op("repeat_interleave", [x], k_width, x.dtype) for x in (query, key))
-    query, key, value, beta, decay = (
-        tape.op("to", [x], x.numel, WIDE, passes=x.dtype == WIDE) for x in (query, key, value, beta, decay)
-    )
+    # fp32 needs no copy here and stays token by token; then every product of a head copies its operands
+    strided = initial == WIDE
+    query, key, value, beta, decay = (net.cast(x, WIDE) for x in (query, key, value, beta, decay))
     query, key = _l2norm(net, query, heads), _l2norm(net, key, heads)
     query = net.scale(query)
     query, key, value = (_pad(net, x) for x in (query, key, value))
@@ -114,8 +114,8 @@ def _chunked(net: Net, dims: LinearAttention, query: Ref, key: Ref, value: Ref, 
     pair = tape.op("sub", [cumulative], square, WIDE, symbols=PADDED)
     pair = tape.op("masked_fill", [pair], square, WIDE, symbols=PADDED, saves_weight=True)
     pair = tape.op("exp", [pair], square, WIDE, symbols=PADDED, save_out=True)
-    system = net.mul(_scores(net, k_beta, key, dims), pair)
-    intra = net.mul(_scores(net, query, key, dims), pair)
+    system = net.mul(_scores(net, k_beta, key, dims, strided), pair)
+    intra = net.mul(_scores(net, query, key, dims, strided), pair)
     decayed = net.mul(k_beta, _exp(net, cumulative))
     new_values = _solve(net, system, v_beta)
     k_cumdecay = _solve(net, system, decayed)
@@ -145,7 +145,9 @@ def _exp(net: Net, x: Ref) -> Ref:
     return net.tape.op("exp", [x], x.numel, WIDE, symbols=x.symbols, save_out=True)
 
 
-def _scores(net: Net, left: Ref, right: Ref, dims: LinearAttention) -> Ref:
+def _scores(net: Net, left: Ref, right: Ref, dims: LinearAttention, strided: bool) -> Ref:
+    if strided:
+        left, right = net.contiguous(left), net.contiguous(right)
     flops = Flops("linear", 2 * CHUNK * dims.value_heads * dims.key_dim, TOKENS)
     width = dims.value_heads * CHUNK
     return net.tape.op("bmm", [left, right], width, WIDE, symbols=PADDED, saves=[left, right], flops=flops)
