@@ -361,6 +361,26 @@ def test_what_lies_beside_the_policy_in_trl(tmp_path, method, task, text, expect
     assert recipe.rows == recipe.micro_batch * (2 if task == "dpo" else 1)
 
 
+VERL = """python3 -m verl.trainer.main_ppo \\
+    actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B-Instruct \\
+    algorithm.adv_estimator=grpo \\
+    actor_rollout_ref.actor.use_kl_loss=True \\
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \\
+    data.max_prompt_length=512 data.max_response_length=1024
+"""
+
+
+def test_verl_keeps_fp32_shards_and_lets_the_engine_sleep(tmp_path):
+    """verl 0.9.1: rollout.yaml gpu_memory_utilization 0.5, free_cache_engine True; the reference rests in host RAM."""
+    recipe = plan(tmp_path, "a.sh", VERL).recipe
+    assert (recipe.weight_dtype.value, recipe.autocast.value, recipe.sharding.kind) == ("fp32", "bf16", "fsdp")
+    assert (recipe.seq_len, recipe.micro_batch, recipe.padded, recipe.loss) == (4 * 1536, 1, False, "inplace")
+    beside = recipe.beside
+    assert (beside.reference, beside.reference_offload, beside.critic) == ("copy", True, False)
+    assert (beside.engine_share, beside.engine_sleeps) == (0.5, True)
+    assert plan(tmp_path, "a.sh", VERL.replace("=grpo", "=gae")).recipe.beside.critic
+
+
 def test_a_name_nobody_knows_is_planned_as_its_family(tmp_path):
     text = AXOLOTL.replace("Qwen/Qwen2.5-0.5B-Instruct", "me/qwen2.5-0.5b-my-own")
     found = plan(tmp_path, "a.yaml", text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from finefit.step.ops import Drop, Op
+from finefit.step.preference import GENERATING
 from finefit.step.size import Size
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ class Beside:
         for player in self.resident:
             player.allocate_states()
 
+    def prepare(self, step: int) -> None:
+        """What reinforcement learning does before a step: text, then the reference's log-probabilities of it.
+
+        trl 1.16.0 grpo_trainer.py ``_generate_and_score_completions``, verl 0.9.1 trainer/ppo/ray_trainer.py.
+        """
+        self.generate(step)
+        if self.reference is not None and self.player.recipe.task in GENERATING:
+            self.reference.infer("reference", step)
+
     def generate(self, step: int) -> None:
         """Keys and values of all rows that ``generate`` extends at once, at their full length.
 
@@ -66,7 +76,7 @@ class Beside:
         where they are whole (llamafactory 0.9.5 train/kto/trainer.py ``concatenated_forward``).
         """
         player = self.reference
-        if player is None:
+        if player is None or player.recipe.task in GENERATING:
             return
         player.infer(phase, step)
         if player.recipe.task == "kto":

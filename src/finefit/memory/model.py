@@ -369,7 +369,7 @@ class Player:
         for step in (1, 2) if first_step else (2,):
             if step == 2 and not first_step:
                 self.allocate_states()
-            self.beside.generate(step)
+            self.beside.prepare(step)
             for _ in range(micro_batches):
                 self.micro_batch(step)
             if step == 1:

@@ -12,6 +12,7 @@ from finefit.workload.recipe import Beside, Parallel
 
 if TYPE_CHECKING:
     from finefit.resolve.readings.reading import Reading
+from finefit.step.preference import GENERATING
 
 DTYPES = {"bf16": DType.BF16, "fp16": DType.FP16, "fp32": DType.FP32}
 # Field of ``Beside`` → field of the reading it is taken from
@@ -31,7 +32,6 @@ _FIELDS = {
 # ORPO (2403.07691), SimPO (2405.14734) and CPO (2401.08417) have none
 REFERENCED = frozenset({"dpo", "ipo", "kto"})
 PREFERENCE = frozenset({"dpo", "ipo", "orpo", "simpo", "cpo", "kto", "rm"})
-GENERATING = frozenset({"grpo", "rloo", "ppo"})
 
 
 def alone(notes: Notes) -> None:

@@ -15,6 +15,8 @@ from finefit.workload.dtypes import DType
 
 # What these methods train on: log-probabilities of tokens, not the model's own loss
 LOGPROBS = frozenset({"dpo", "ipo", "orpo", "simpo", "cpo", "kto", "grpo", "rloo", "ppo"})
+# Of these, the ones that generate: the reference's log-probabilities are known before a step begins
+GENERATING = frozenset({"grpo", "rloo", "ppo"})
 
 
 def logprob_loss(net: Net, hidden: Ref, head: str, bias: str | None) -> tuple[Ref, Ref]:

@@ -134,10 +134,11 @@ def _reinforcement(draft: Draft) -> Reading:
 
 def _beside(draft: Draft, estimator: str, lora: bool) -> None:
     """The rollout engine on the same GPUs, the reference, and with GAE the value model (verl@0.9.1 trainer/ppo)."""
+    # trainer/config/rollout/rollout.yaml: 0.5 and True where they are not written
     share = "actor_rollout_ref.rollout.gpu_memory_utilization"
-    draft.put("engine_share", draft.number(share), share)
+    draft.put("engine_share", draft.number(share) if draft.stated(share) else 0.5, share)
     sleeps = "actor_rollout_ref.rollout.free_cache_engine"
-    draft.put("engine_sleeps", draft.flag(sleeps), sleeps)
+    draft.put("engine_sleeps", draft.flag(sleeps) if draft.stated(sleeps) else True, sleeps)
     keys = (f"{_ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward")
     compared = next((key for key in keys if draft.flag(key)), None)
     if compared is None:
