@@ -14,7 +14,7 @@ from finefit.formats import deepspeed
 from finefit.formats.deepspeed import DeepSpeed
 from finefit.formats.said import Said
 from finefit.resolve.adapters import feedforward_of, kind_of, selection, targets_of
-from finefit.resolve.beside import GENERATING, PREFERENCE, alone, beside_of
+from finefit.resolve.beside import PREFERENCE, alone, beside_of
 from finefit.resolve.companions import deepspeed_named
 from finefit.resolve.notes import Notes
 from finefit.resolve.optimizers import OPTIMIZER_FIELDS, check
@@ -23,6 +23,7 @@ from finefit.resolve.reading_dtypes import Dtypes, dtypes
 from finefit.resolve.reading_rows import rows
 from finefit.resolve.readings.reading import FLAGS, KINDS, Reading
 from finefit.resolve.special_optimizers import of_reading
+from finefit.step.preference import GENERATING
 from finefit.workload.dtypes import DType
 from finefit.workload.lengths import Lengths
 from finefit.workload.lora import linear_modules, lora_targets

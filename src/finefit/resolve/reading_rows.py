@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from finefit.errors import InputError
-from finefit.resolve.beside import GENERATING, PREFERENCE
+from finefit.resolve.beside import PREFERENCE
 from finefit.resolve.notes import Notes
 from finefit.resolve.readings.reading import MODEL_MAXIMUM, Reading
+from finefit.step.preference import GENERATING
 from finefit.workload.lengths import Lengths
 from finefit.workload.model import Model
 
