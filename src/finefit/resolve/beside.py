@@ -12,7 +12,6 @@ from finefit.workload.recipe import Beside, Parallel
 
 if TYPE_CHECKING:
     from finefit.resolve.readings.reading import Reading
-from finefit.step.preference import GENERATING
 
 DTYPES = {"bf16": DType.BF16, "fp16": DType.FP16, "fp32": DType.FP32}
 # Field of ``Beside`` → field of the reading it is taken from
