@@ -1,4 +1,4 @@
-"""No test reads or writes what the user has refreshed: rates and prices have a folder of their own."""
+"""No test reads or writes what the user has refreshed or cached, and none asks the Hub."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ import pytest
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Also for the processes that tests start."""
-    before = os.environ.get("XDG_DATA_HOME")
-    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data"))
+    own = {
+        "XDG_DATA_HOME": str(tmp_path_factory.mktemp("data")),
+        "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache")),
+        "HF_HUB_OFFLINE": "1",
+    }
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
     yield
-    if before is None:
-        del os.environ["XDG_DATA_HOME"]
-    else:
-        os.environ["XDG_DATA_HOME"] = before
+    for name, value in before.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value

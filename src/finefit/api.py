@@ -27,6 +27,7 @@ from finefit.resolve.resolved import Resolved
 
 if TYPE_CHECKING:
     from finefit.planner.apply import Applied
+    from finefit.planner.model_facts import ModelFacts
     from finefit.planner.plan import LargestModels, MethodTable, Plan
     from finefit.planner.reconcile import Reconciled
     from finefit.workload.cluster import Cluster
@@ -280,6 +281,21 @@ def model_file(source: str | Path) -> tuple[Path, bool] | None:
     except NotModelled:
         return file, False
     return file, True
+
+
+def model_facts(model: str | Path, *, online: bool = False) -> ModelFacts:
+    """Shape, exact parameters and stored bytes of a model, from its config and the headers of its files.
+
+    Args:
+        model: as ``memory`` takes it; a safetensors or GGUF file too.
+        online: read the headers on the Hub where no weights are here.
+
+    Raises:
+        InputError, UnknownModel, HubUnreachable, NotModelled: what, where and how to fix it.
+    """
+    from finefit.planner.model_facts import model_facts as facts
+
+    return facts(str(model), online=online)
 
 
 def is_config(source: str | Path) -> bool:

@@ -3,6 +3,7 @@
 FinefitError
 ├── InputError            wrong input: what, where, how to fix              (exit code 2)
 │   ├── UnknownModel      no such model in the catalogue, with the nearest names
+│   │   └── HubUnreachable    a Hub that had to be asked did not answer         (exit code 3)
 │   ├── UnknownGpu        no such GPU, or a name that means several
 │   └── NotModelled       understood, but finefit cannot estimate it yet
 ├── SourceUnreachable     a needed online source did not answer             (exit code 3)
@@ -38,6 +39,12 @@ class InputError(FinefitError):
 
 class UnknownModel(InputError):
     """No model of that name is known; ``fix`` lists the nearest catalogue names."""
+
+
+class HubUnreachable(UnknownModel):
+    """The Hub that may know the model did not answer."""
+
+    exit_code = 3
 
 
 class UnknownGpu(InputError):

@@ -25,6 +25,7 @@ from finefit.app import (
     gpus_command,
     history_commands,
     lengths_command,
+    models_command,
     offers_command,
     options,
     rates_command,
@@ -106,7 +107,7 @@ def parser() -> ArgumentParser:
     history_commands.add_watch(command)
     rates_command.add(command)
     gpus_command.add(command)
-    command("models", _models, "The models finefit knows by name, and which of them it models.")
+    models_command.add(command)
     return top
 
 
@@ -174,15 +175,6 @@ def _memory(stated: Namespace) -> int:
     recipe = {name: getattr(stated, name) for name in options.RECIPE}
     modes = {"exact": stated.exact, "explain": stated.explain}
     return _show(api.memory(stated.model, gpu=stated.gpu, as_of=stated.as_of, **modes, **recipe), stated)
-
-
-def _models(stated: Namespace) -> int:
-    from finefit import api
-
-    for name, parameters, modelled in api.known_models():
-        size = f"{parameters / 1e9:8.2f} B" if parameters else "         ?"
-        print(f"{size}  {name}{'' if modelled else '  (not modelled yet)'}")
-    return FITS
 
 
 def exit_code(answer: Answer, strict: bool = False) -> int:

@@ -1,31 +1,38 @@
 """What the user calls a model → ``Model``: a path, a catalogue name, or a Hub id already downloaded.
 
-Nothing is fetched. What exists on disk comes first, as it does in transformers; a catalogue name comes
-before the Hub cache, because its row states what a config.json may leave out.
+What exists on disk comes first, as it does in transformers; a catalogue name comes before the caches of the Hubs,
+because its row states what a config.json may leave out. The Hub itself is asked last, for an id that nobody here knows.
+Code that a repository brings along is never run.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from finefit.catalog import models as catalogue
 from finefit.errors import InputError, NotModelled, UnknownModel
+from finefit.formats import gguf
 from finefit.formats.hf_config import model_from_config
+from finefit.resolve.hub_cache import cached_file
+from finefit.resolve.sidecars import completed
 from finefit.workload.model import Model
+
+_FILES = (".json", ".gguf", ".safetensors")
 
 
 def resolve_model(text: str, *, where: str | None = None) -> Model:
     """The model that ``text`` names.
 
     Args:
-        text: path of a config.json or of the folder that holds it, catalogue name or alias, or Hub id.
+        text: path of a config.json, of the folder that holds it, of a safetensors file beside it or of a GGUF file;
+            catalogue name or alias; Hub id.
         where: the flag or file and line it was written at, for errors.
 
     Raises:
         InputError: an empty name, or a file that is no configuration of a model.
-        UnknownModel: not a path, not in the catalogue and not in the local Hub cache.
+        UnknownModel: not a path, not in the catalogue, not in a local cache and not on the Hub.
+        HubUnreachable: the Hub did not answer.
         NotModelled: known, but not a decoder modelled yet.
     """
     name = text.strip()
@@ -43,12 +50,17 @@ def resolve_model(text: str, *, where: str | None = None) -> Model:
         return catalogue.find(name, where=where)
     except UnknownModel as unknown:
         cached = cached_file(name)
-        if cached is None:
+        if cached is not None:
+            revision = cached.parent.name[:7]
+            return model_from_config(completed(_read(cached), cached.parent), name, f"{name}@{revision} (Hub cache)")
+        from finefit.resolve.hub import found_on_hub, may_ask
+
+        if not may_ask(name):
             raise UnknownModel(
                 f"{name!r} is not in the catalogue and not downloaded here", where=where, fix=unknown.fix
             ) from None
-        revision = cached.parent.name[:7]
-        return model_from_config(_read(cached), name, f"{name}@{revision} (Hub cache)")
+        remote = found_on_hub(name, where=where, advice=str(unknown.fix))
+        return model_from_config(remote.config, name, remote.origin)
 
 
 def model_file(text: str) -> Path | None:
@@ -79,6 +91,11 @@ def _existing(name: str) -> Path | None:
 
 
 def _from_path(path: Path, where: str | None) -> Model:
+    if path.suffix.lower() == ".gguf" and path.is_file():
+        header = gguf.read(path)
+        return model_from_config(gguf.config_of(header, str(path)), path.stem, str(path))
+    if path.suffix.lower() == ".safetensors":
+        path = path.parent
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
         raise InputError(
@@ -87,11 +104,11 @@ def _from_path(path: Path, where: str | None) -> Model:
             fix="name the folder that holds the model's config.json",
         )
     name = file.resolve().parent.name if file.name == "config.json" else file.stem
-    return model_from_config(_read(file), name, str(file))
+    return model_from_config(completed(_read(file), file.parent), name, str(file))
 
 
 def _looks_like_path(name: str) -> bool:
-    return name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or name.endswith(".json") or name.count("/") > 1
+    return name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or name.endswith(_FILES) or name.count("/") > 1
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -106,26 +123,3 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise InputError("is not a JSON object", where=str(file), fix="name a model's config.json")
     return config
-
-
-def cached_file(repo: str, name: str = "config.json") -> Path | None:
-    """A file of a repository in the local Hub cache, of its newest snapshot.
-
-    Layout and environment of huggingface_hub (``constants.py`` HF_HUB_CACHE, HF_HOME;
-    ``file_download.py`` repo_folder_name): ``models--org--name/snapshots/<commit>/config.json``.
-    """
-    if any(part in ("", ".", "..") for part in repo.split("/")):
-        return None
-    home = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or str(Path(home) / "hub")).expanduser()
-    folder = cache / f"models--{repo.replace('/', '--')}"
-    main = folder / "refs" / "main"
-    try:
-        if main.is_file():
-            config = folder / "snapshots" / main.read_text(encoding="utf-8").strip() / name
-            if config.is_file():
-                return config
-        found = [file for file in folder.glob(f"snapshots/*/{name}") if file.is_file()]
-        return max(found, key=lambda file: file.parent.stat().st_mtime, default=None)
-    except OSError:  # a cache we may not read is as good as none
-        return None

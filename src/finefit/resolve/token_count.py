@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from finefit.errors import FinefitError, InputError
-from finefit.resolve.models import cached_file, resolve_model
+from finefit.resolve.hub_cache import cached_file
+from finefit.resolve.models import resolve_model
 from finefit.resolve.samples import RATIO, tokens_in
 
 # How far tokenizers differ from the rule: the card of Cohere/multilingual-22-12 (huggingface.co) measured 4.8
