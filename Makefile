@@ -14,7 +14,7 @@ BIN = .venv/bin
 CONFIG ?= src/finefit/examples/llama3_8b_qlora.yaml
 FLAGS ?= --gpu "RTX 4090" --samples 52000 --mean-length 180
 
-.PHONY: plan test trace docs messages
+.PHONY: plan test trace trace-tests trace-parity docs messages
 
 plan: .venv/installed
 	$(BIN)/finefit plan $(CONFIG) $(FLAGS)
@@ -27,7 +27,12 @@ test: .venv/installed-dev
 	$(BIN)/python -m pytest --cov
 
 trace: .venv-trace/installed
+	$(MAKE) --jobs=2 --output-sync=target trace-tests trace-parity
+
+trace-tests:
 	.venv-trace/bin/python -m pytest -q tests/lab
+
+trace-parity:
 	.venv-trace/bin/python -m benchmarks.trace --quick
 
 docs: .venv/installed-dev
