@@ -23,8 +23,7 @@ _NAS = "a decoder whose layers differ in width, some without attention"
 
 _TYPES: dict[str, str] = {
     _MOE: "dbrx mistral_large4 mimo_v2_flash step3p7",
-    _MLA_MOE: "deepseek_v32 deepseek_v4 deepseek_ref longcat_flash "
-    "glm_moe_dsa mistral4",
+    _MLA_MOE: "deepseek_v32 deepseek_v4 deepseek_ref longcat_flash glm_moe_dsa mistral4",
     _HYBRID: "olmo_hybrid recurrent_gemma",
     _HYBRID_MOE: "jamba kimi_linear minimax bailing_hybrid kimi_k3",
     _SSM: "mamba mamba2 falcon_mamba rwkv rwkv5 rwkv6 rwkv7",

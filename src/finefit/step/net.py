@@ -29,7 +29,6 @@ class Net:
         self.autocast = recipe.autocast
         self.weight_casts: dict[str, Ref] = {}  # autocast's cache: lives until the context exits
         self.cached: list[Ref] = []  # keys and values that the model returns, with the storage they are views of
-
         self.attended: Ref | None = None  # attention weights, which the layer's variable "_" holds to its end
 
     @property
