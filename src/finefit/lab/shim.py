@@ -2,18 +2,18 @@
 
 All are undone on exit but the first, which is harmless and cannot take effect later than import.
 
-A CPU build of PyTorch lacks three things that ``FakeTensorMode`` needs for fake "cuda" tensors:
+A PyTorch without a GPU lacks three things that ``FakeTensorMode`` needs for fake "cuda" tensors:
 
 1. A device guard. ``torch._C._ensureCUDADeviceGuardSet`` (called by ``FakeTensorMode.__enter__``) swaps in
    its fake guard only where the registry slot is taken and the device count is 0, as on a CUDA build
    without a GPU. An object whose every virtual function returns 0 is put there for the call.
 2. An accelerator. The autograd engine asks ``CUDAHooksInterface::isBuilt`` and ``hasPrimaryContext``; the
-   default hooks object gets a copied table of virtual functions in which these two return 1.
+   hooks object gets a copied table of virtual functions in which these two return 1.
 3. Kernels that exist only for CUDA. An operator with a CUDA kernel *and* a composite fallback decomposes
    silently on a CPU build (SiLU backward becomes six operations); a dummy CUDA kernel stops that.
 
-On a CUDA build without a GPU the first two are already right. Layouts are those of torch 2.13.0
-(c10/core/impl/DeviceGuardImplInterface.h, aten/src/ATen/detail/CUDAHooksInterface.h).
+A CUDA build without a GPU has the third itself, a real guard that torch replaces, and hooks that refuse every device.
+Layouts are those of torch 2.13.0 (c10/core/impl/DeviceGuardImplInterface.h, aten/src/ATen/detail/CUDAHooksInterface.h).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _install_guard() -> None:
 
 @contextmanager
 def _accelerator(library: Any, registry: Any) -> Iterator[None]:
-    """CUDA hooks that say "built" for the duration of the block."""
+    """CUDA hooks that say "built", and "used" of every device, for the duration of the block."""
     pointers = ctypes.POINTER(ctypes.c_void_p)
     one = ctypes.cast(ctypes.cast(registry[_META], pointers)[0], pointers)[_DEVICE_COUNT_SLOT]
     if ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)(one)(registry[_META]) != 1:
@@ -246,8 +246,9 @@ def fake_cuda(attention: Callable[..., torch.Tensor], arch: str = "sm80") -> Ite
         raise RuntimeError("it has no device guard for fake CUDA tensors")
     state = Recompute()
     with ExitStack() as stack:
-        if not torch.backends.cuda.is_built():
+        if not torch.cuda.is_available():
             stack.enter_context(_accelerator(ctypes.CDLL(str(_LIBRARIES / "libtorch_cpu.so")), _guard_registry()))
+        if not torch.backends.cuda.is_built():
             stack.enter_context(_cuda_kernels())
         for owner, name, value in (
             (amp, "amp_definitely_not_available", lambda: False),
