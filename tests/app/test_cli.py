@@ -149,7 +149,7 @@ def test_the_installed_command_reads_configs_from_elsewhere(tmp_path: Path) -> N
 
 @pytest.mark.skipif(not CONFIGS.is_dir(), reason="the configs of ../shared are not here")
 def test_every_real_config_gives_a_plan_or_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the LLaMA-Factory train files at least 20 give a plan, the others one sentence each."""
+    """All LLaMA-Factory train files of the v0 schema give a plan but one, which gets one sentence."""
     planned, refused = {}, {}
     for file in sorted(CONFIGS.glob("*.yaml")):
         copy = tmp_path / file.name.replace("__", "/")
@@ -161,7 +161,7 @@ def test_every_real_config_gives_a_plan_or_one_sentence(tmp_path: Path, capsys: 
             planned[file.name] = (copy, estimate(found.model, found.recipe).allocated)
         except NotModelled as error:
             refused[file.name] = (copy, str(error))
-    assert len(planned) >= 20 and all(nbytes > 2**30 for _, nbytes in planned.values())
+    assert len(planned) >= 19 and all(nbytes > 2**30 for _, nbytes in planned.values())
     assert all("\n" not in sentence and " — " in sentence for _, sentence in refused.values())
     experts, sentence = refused["examples__ktransformers__train_lora__qwen3moe_lora_sft_kt.yaml"]
     assert "use_kt" in sentence
