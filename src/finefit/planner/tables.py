@@ -54,7 +54,7 @@ def method_table(
     warnings: dict[str, None] = {}
     refused: NotModelled | None = None
     for name in METHODS if method is None else (method,):
-        for length in LENGTHS if seq is None else (seq,):
+        for length in _lengths(first.model) if seq is None else (seq,):
             try:
                 one = resolve(name, length)
                 cells.append(_cell(one.model, one.workload(cluster).recipe, name, cluster))
@@ -77,6 +77,13 @@ def method_table(
         assumptions=tuple(assumptions),
         warnings=tuple(warnings),
     )
+
+
+def _lengths(model: Model) -> tuple[int, ...]:
+    """Those of the table that the model has positions for; a table of learned positions may end before the first."""
+    if model.position != "learned" or model.max_position <= 0:
+        return LENGTHS
+    return tuple(length for length in LENGTHS if length <= model.max_position) or (model.max_position,)
 
 
 def _cell(model: Model, recipe: Recipe, method: str, cluster: Cluster | None) -> TableCell:
