@@ -27,6 +27,7 @@ from finefit.resolve.resolved import Resolved
 
 if TYPE_CHECKING:
     from finefit.planner.apply import Applied
+    from finefit.planner.convert import Converted
     from finefit.planner.model_facts import ModelFacts
     from finefit.planner.plan import LargestModels, MethodTable, Plan
     from finefit.planner.reconcile import Reconciled
@@ -245,6 +246,29 @@ def apply(plan: str | Path, to: str | Path, *, remedy: int | None = None, config
     from finefit.planner.apply import apply_plan
 
     return apply_plan(plan, to, remedy=remedy, tool=config_format)
+
+
+def convert(
+    config: str | Path, to: str, *, config_format: str | None = None, output: str | Path | None = None
+) -> Converted:
+    """A config in the words of another tool, and the lines whose meaning does not carry over.
+
+    Args:
+        config: a config or launch script.
+        to: "llamafactory", "axolotl", "trl", "ms-swift" or "torchtune".
+        config_format: whose config it is, where its content does not tell.
+        output: a new file to write it to.
+
+    Raises:
+        InputError, NotModelled: what cannot be read or written, and what to do.
+    """
+    from finefit.planner.apply import write_new
+    from finefit.planner.convert import convert as converted
+
+    found = converted(config, to, tool=config_format)
+    if output is not None:
+        write_new(Path(output), found.text)
+    return found
 
 
 def known_gpus() -> list[tuple[str, int, str]]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 from finefit import __version__
 from finefit.app import (
     apply_command,
+    convert_command,
     cost_command,
     gpus_command,
     history_commands,
@@ -99,6 +100,7 @@ def parser() -> ArgumentParser:
 
     reconcile_command.add(command)
     apply_command.add(command)
+    convert_command.add(command)
     trace_command.add(command)
 
     lengths_command.add(command)

@@ -182,6 +182,8 @@ def yaml_value(value: object) -> str:
     if isinstance(value, str):
         plain = _PLAIN.match(value) and yaml.safe_load(value) == value
         return value if plain else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and "e" in repr(value) and "." not in repr(value):
+        return repr(value).replace("e", ".0e")  # YAML 1.1 takes 2e-05 for text
     return json.dumps(value)
 
 

@@ -46,24 +46,42 @@ class Applied:
         Raises:
             InputError: the new file exists, or nothing can be written there.
         """
-        target = self.path if output is None else Path(output)
-        if output is not None and target.exists():
-            raise InputError("this file exists", where=str(target), fix="name a new file, or write --in-place")
-        try:
-            write_text(target, self.new)
-        except OSError as error:
-            why = error.strerror or "it failed"
-            raise InputError(f"the file cannot be written: {why}", where=str(target), fix="check the path") from None
+        if output is None:
+            _write(self.path, self.new)
+        else:
+            write_new(Path(output), self.new)
 
 
-def write_text(target: Path, text: str) -> None:
-    """A whole file at once: an interrupted write leaves the old one."""
-    real = target.resolve()
+def write_new(target: Path, text: str) -> None:
+    """A text into a file that does not exist yet.
+
+    Raises:
+        InputError: the file exists, or nothing can be written there.
+    """
+    if target.exists() or target.is_symlink():
+        raise InputError("this file exists", where=str(target), fix="name a new file")
+    _write(target, text)
+
+
+def _write(target: Path, text: str) -> None:
+    """A whole file at once: an interrupted write leaves the old one.
+
+    Raises:
+        InputError: nothing can be written there.
+    """
+    try:
+        _replace(target.resolve(), text.encode())
+    except OSError as error:
+        why = error.strerror or "it failed"
+        raise InputError(f"the file cannot be written: {why}", where=str(target), fix="check the path") from None
+
+
+def _replace(real: Path, data: bytes) -> None:
     descriptor, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as handle:
-            handle.write(text.encode())
+            handle.write(data)
         temporary.chmod(real.stat().st_mode & 0o777 if real.exists() else 0o644)
         temporary.replace(real)
     except BaseException:
