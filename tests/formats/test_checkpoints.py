@@ -14,6 +14,7 @@ from finefit.errors import InputError, NotModelled
 from finefit.formats import gguf, packing, safetensors
 from finefit.formats.packing import contents
 from finefit.formats.safetensors import Tensor
+from finefit.resolve.flags import resolve_flags
 from finefit.resolve.models import resolve_model
 from finefit.workload.parameters import parameter_count
 
@@ -132,6 +133,22 @@ def test_a_sidecar_says_what_the_config_does_not(tmp_path):
     ):
         (tmp_path / name).write_text(json.dumps(content))
         assert resolve_model(str(tmp_path)).checkpoint_quant == method
+
+
+@pytest.mark.parametrize(("bits", "group", "expected"), [(3, 64, (3, 64)), (8, -1, (8, 64)), (None, None, (4, 128))])
+def test_bits_and_groups_of_a_stored_quantisation_are_planned(tmp_path, bits, group, expected):
+    folder = tmp_path / "mine-gptq"
+    folder.mkdir()
+    block = {"quant_method": "gptq", "bits": bits, "group_size": group}
+    (folder / "config.json").write_text(json.dumps({**LLAMA, "torch_dtype": "float16", "quantization_config": block}))
+    quant = resolve_flags(str(folder), method="lora", seq=64).recipe.quant
+    assert (quant.kind, quant.bits, quant.group) == ("gptq", *expected)
+
+
+def test_a_config_of_no_config_size_is_refused(tmp_path):
+    (tmp_path / "config.json").write_bytes(b" " * 5_000_001)
+    with pytest.raises(InputError, match="larger than any"):
+        resolve_model(str(tmp_path))
 
 
 def gguf_file(keys: dict[str, Any], tensors: dict[str, tuple[int, tuple[int, ...]]]) -> bytes:

@@ -221,6 +221,8 @@ def _read(keys: _Keys, family: str, traits: Traits, name: str, origin: str) -> M
         checkpoint_dtype=dtype,
         dtype_stated=stated,
         checkpoint_quant=_quant(keys),
+        checkpoint_bits=_quant_size(keys, "bits", "w_bit"),
+        checkpoint_group=_quant_size(keys, "group_size", "q_group_size"),
         origin=origin,
     )
 
@@ -288,6 +290,13 @@ def _dtype(keys: _Keys, traits: Traits) -> tuple[DType, bool]:
     if text not in _DTYPES:
         raise InputError(f"dtype {stated!r} is not known", where=keys.where, fix=f"use one of {', '.join(_DTYPES)}")
     return _DTYPES[text], True
+
+
+def _quant_size(keys: _Keys, *names: str) -> int | None:
+    """Bits or group size of the stored weights; None where the file does not say."""
+    block = keys.get("quantization_config", "compression_config")
+    value = next((block[name] for name in names if name in block), None) if isinstance(block, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value and abs(value) < 2**31 else None
 
 
 def _quant(keys: _Keys) -> str:

@@ -18,6 +18,7 @@ from finefit.resolve.hub_cache import cached_file
 from finefit.resolve.sidecars import completed
 from finefit.workload.model import Model
 
+_MAX_CONFIG = 5_000_000  # bytes; the longest of the published ones take some 100 kB
 _FILES = (".json", ".gguf", ".safetensors")
 
 
@@ -115,7 +116,11 @@ def _read(file: Path) -> dict[str, Any]:
     import json  # only for files: a catalogue name needs no parser
 
     try:
-        config = json.loads(file.read_text(encoding="utf-8-sig"))
+        with file.open("rb") as handle:
+            raw = handle.read(_MAX_CONFIG + 1)
+        if len(raw) > _MAX_CONFIG:
+            raise InputError("is larger than any model's config.json", where=str(file), fix="name the model's own file")
+        config = json.loads(raw.decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", where=str(file), fix="check the file") from error
     except (ValueError, RecursionError) as error:

@@ -55,11 +55,14 @@ def stored_quant(model: Model, name: str, *, adapters: bool, compute: DType, whe
             where=where,
             fix="name the 16-bit model, or use LoRA",
         )
-    bits = bits_of(name)
+    stated = model.checkpoint_bits
+    bits = stated if stated is not None and 2 <= stated <= 8 else bits_of(name)
+    group = model.checkpoint_group or 128
+    group = group if group > 0 else model.hidden  # one scale for all inputs of an output
     for field in ("kind", "double", "kbit_prepare", "recast", "compute_dtype", "bits", "group"):
         notes.derived(f"quant.{field}", f"the checkpoint is stored in {kind.upper()}")
     notes.derived("quant", f"the checkpoint is stored in {kind.upper()}")
     notes.assume(
-        f"{where}: {kind.upper()} with {bits} bits in groups of 128, by a kernel that restores one weight at a time"
+        f"{where}: {kind.upper()} with {bits} bits in groups of {group}, by a kernel that restores one weight at a time"
     )
-    return Quant(kind, compute_dtype=compute, bits=bits, group=128)
+    return Quant(kind, compute_dtype=compute, bits=bits, group=group)

@@ -174,6 +174,8 @@ class Model:
     checkpoint_dtype: DType = DType.BF16
     dtype_stated: bool = True  # False: config.json names no dtype, checkpoint_dtype is what the loader falls back to
     checkpoint_quant: str = ""  # "gptq", "awq", ... when the stored weights are quantised already
+    checkpoint_bits: int | None = None  # of those weights, where the checkpoint says so
+    checkpoint_group: int | None = None  # of its weights that share a scale; -1: all inputs of an output
     origin: str = ""  # "catalogue", a path, a Hub id@revision
 
     @property
