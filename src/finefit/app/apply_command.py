@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -25,6 +24,8 @@ def add(command: Adder) -> None:
 
 def _diff(name: str, old: str, new: str) -> Iterator[str]:
     """Unified diff of two texts, as diff(1) prints it."""
+    import difflib  # no other command needs it
+
     for row in difflib.unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), name, name):
         yield row if row.endswith(("\n", "\r")) else f"{row}\n\\ No newline at end of file\n"
 

@@ -12,10 +12,8 @@ from typing import Any
 
 from finefit.catalog import models as catalogue
 from finefit.errors import InputError, NotModelled, UnknownModel
-from finefit.formats import gguf
 from finefit.formats.hf_config import model_from_config
 from finefit.resolve.hub_cache import cached_file
-from finefit.resolve.sidecars import completed
 from finefit.workload.model import Model
 
 _MAX_CONFIG = 5_000_000  # bytes; the longest of the published ones take some 100 kB
@@ -53,7 +51,7 @@ def resolve_model(text: str, *, where: str | None = None) -> Model:
         cached = cached_file(name)
         if cached is not None:
             revision = cached.parent.name[:7]
-            return model_from_config(completed(_read(cached), cached.parent), name, f"{name}@{revision} (Hub cache)")
+            return model_from_config(_completed(_read(cached), cached.parent), name, f"{name}@{revision} (Hub cache)")
         from finefit.resolve.hub import found_on_hub, may_ask
 
         if not may_ask(name):
@@ -93,6 +91,8 @@ def _existing(name: str) -> Path | None:
 
 def _from_path(path: Path, where: str | None) -> Model:
     if path.suffix.lower() == ".gguf" and path.is_file():
+        from finefit.formats import gguf
+
         header = gguf.read(path)
         return model_from_config(gguf.config_of(header, str(path)), path.stem, str(path))
     if path.suffix.lower() == ".safetensors":
@@ -105,7 +105,14 @@ def _from_path(path: Path, where: str | None) -> Model:
             fix="name the folder that holds the model's config.json",
         )
     name = file.resolve().parent.name if file.name == "config.json" else file.stem
-    return model_from_config(completed(_read(file), file.parent), name, str(file))
+    return model_from_config(_completed(_read(file), file.parent), name, str(file))
+
+
+def _completed(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """With what the files beside it say; only a model on disk needs their readers."""
+    from finefit.resolve.sidecars import completed
+
+    return completed(config, folder)
 
 
 def _looks_like_path(name: str) -> bool:
