@@ -178,6 +178,12 @@ def lever(out: Written, said: Said, reading: Reading, kind: str, settings: Mappi
         NotModelled: the tool's configuration has no such switch.
     """
     tool = said.tool
+    if kind == "shorter" and reading.get("task") in ("grpo", "rloo", "ppo"):
+        raise NotModelled(
+            "a row is a prompt and a completion, which have keys of their own",
+            where=reading.where("seq_len"),
+            fix="shorten one of them yourself, or choose another change with --remedy",
+        )
     if kind == "shorter":
         length = scaled(reading, "seq_len", settings)
         lengths = [key for key in ("from_pretrained.max_seq_length", "args.max_seq_length") if key in said.entries]
