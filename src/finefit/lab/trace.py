@@ -48,12 +48,18 @@ except Exception as error:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Garbage collection at a random moment would free cycles at a random event."""
-    enabled = gc.isenabled()
+    """Garbage collection at a random moment would free cycles at a random event.
+
+    What is there already, the libraries above all, is left out of collections that are asked for.
+    """
+    enabled, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.disable()
+    gc.freeze()
     try:
         yield
     finally:
+        if not frozen:
+            gc.unfreeze()
         if enabled:
             gc.enable()
 

@@ -105,19 +105,16 @@ class Compiled:
         A row goes where another of its phase holds at least as many tensors of each size: sizes are never
         negative, so it is never the larger one.
         """
+        import numpy as np
+
         sizes = {size: index for index, size in enumerate(dict.fromkeys(size for size, _ in self.columns))}
-        of = [sizes[size] for size, _ in self.columns]
-        merged: list[dict[int, int]] = []
-        for row in self._rows:
-            counts: dict[int, int] = {}
-            for column, count in row.items():
-                counts[of[column]] = counts.get(of[column], 0) + count
-            merged.append(counts)
+        merged = np.zeros((len(self._rows), len(sizes)), dtype=np.int64)
+        for column, (size, _) in enumerate(self.columns):
+            merged[:, sizes[size]] += self.counts[:, column].astype(np.int64)
         kept: dict[str, list[int]] = {}
-        for index in sorted(range(len(merged)), key=lambda i: (-sum(merged[i].values()), i)):
-            row = merged[index]
+        for index in np.argsort(-merged.sum(axis=1), kind="stable").tolist():
             others = kept.setdefault(self.points[index].phase, [])
-            if not any(all(merged[o].get(c, 0) >= n for c, n in row.items()) for o in others):
+            if not (merged[others] >= merged[index]).all(axis=1).any():
                 others.append(index)
         chosen = sorted(index for indices in kept.values() for index in indices)
         return Compiled(
