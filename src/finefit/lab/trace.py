@@ -36,13 +36,16 @@ from finefit.lab.versions import quiet
 from finefit.lab.vision import known_grids, pictures
 
 TORCH = "2.13.0"  # the version whose internals shim.py patches
+# It ends at once: an interpreter that shuts down right after a backward pass can meet autograd's threads still alive.
 _CHECK = """
-import sys
+import os, sys
 from finefit.lab.trace import self_check
 try:
     self_check()
 except Exception as error:
-    sys.exit(error.what)
+    print(error.what, file=sys.stderr, flush=True)
+    os._exit(1)
+os._exit(0)
 """
 
 
