@@ -164,7 +164,7 @@ TRAITS: dict[str, Traits] = {
         parallel=("parallel_attn", True),
         fused_qkv=True,
     ),
-    "opt": replace(_ALL_BIASES, tied=True, activation="relu", position="learned", dropouts=(0.0, 0.1, 0.1)),
+    "opt": replace(_ALL_BIASES, tied=True, activation="relu", position="learned", dropouts=(0.0, 0.1, 0.0)),
     "granite": _LLAMA,
     "smollm3": replace(_LLAMA, tied=True, kv_heads=4, max_position=32768),
     "seed_oss": Traits(

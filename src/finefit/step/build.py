@@ -275,7 +275,7 @@ class Builder:
             masked = recipe.padded or attention == "eager" or self._sees_ahead()
             boolean = attention == "sdpa" and boolean_masks(recipe.stack.get("transformers"))
             dtype = DType.BOOL if boolean else hidden.dtype
-            slides = "sliding" in model.layer_types
+            slides = "sliding" in model.layer_types and model.family != "gpt_neo"  # its layers cut their own windows
             if masked and (not slides or "full" in model.layer_types):
                 mask = tape.leaf(1, dtype, ("b", "s", "s"), "causal_mask")
             if slides and (masked or self._windowed()):

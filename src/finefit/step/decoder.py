@@ -39,7 +39,7 @@ class Positions:
     def of(self, model: Model, layer: int) -> Ref | None:
         """The mask of a layer."""
         slides = bool(model.layer_types) and model.layer_types[layer] == "sliding"
-        return self.window if slides else self.mask
+        return self.window if slides and self.window is not None else self.mask
 
 
 # Families whose layer is written here or has the arithmetic of one that is. A family with a known layout
