@@ -196,3 +196,24 @@ def test_a_damaged_plan_is_refused_or_applied(tmp_path_factory, data):
         assert apply_plan(plan, config).new
     except InputError as error:
         assert error.fix
+
+
+EVALUATING = {
+    "lf.yaml": FILES["lf.yaml"].replace("finetuning_type: full", "finetuning_type: lora")
+    + "per_device_eval_batch_size: 64\nval_size: 0.1\neval_strategy: steps\neval_steps: 50\n",
+    "ax.yaml": FILES["ax.yaml"]
+    + "adapter: lora\nlora_r: 8\nlora_target_linear: true\neval_batch_size: 64\nval_set_size: 0.1\n",
+}
+
+
+@pytest.mark.parametrize("name", EVALUATING)
+def test_a_smaller_evaluation_batch_is_written(tmp_path, name, capsys) -> None:
+    config, plan = tmp_path / name, tmp_path / "plan.json"
+    config.write_text(EVALUATING[name])
+    main(["plan", str(config), "--gpu", "H100 80GB", "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    plan.write_text(json.dumps(answer))
+    number = next(n for n, one in enumerate(answer["remedies"], 1) if one["kind"] == "evaluation")
+    applied = apply_plan(plan, config, remedy=number)
+    changed = [line for line in applied.new.splitlines() if line not in applied.old.splitlines()]
+    assert [line.partition(":")[2].strip() for line in changed if "eval" in line] == ["4"]

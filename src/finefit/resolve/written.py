@@ -39,6 +39,13 @@ KEYS: Mapping[str, Keys] = {
     "verl": Keys("data.micro_batch_size_per_gpu", "data.train_batch_size", "data.max_length", total=True),
     "unsloth": Keys("args.per_device_train_batch_size", "args.gradient_accumulation_steps", "args.max_length"),
 }
+_EVALUATION: Mapping[str, str] = {
+    "llamafactory": "per_device_eval_batch_size",
+    "axolotl": "eval_batch_size",
+    "trl": "per_device_eval_batch_size",
+    "ms-swift": "per_device_eval_batch_size",
+    "unsloth": "args.per_device_eval_batch_size",
+}
 _LIGER_AXOLOTL = "axolotl.integrations.liger.LigerPlugin"
 # Rank and alpha of planner.levers.lora, 4 bits of planner.levers.qlora
 _LORA: Mapping[str, Mapping[str, object]] = {
@@ -193,6 +200,9 @@ def lever(out: Written, said: Said, reading: Reading, kind: str, settings: Mappi
     if kind == "shard":
         _shard(out, said, settings)
         return
+    if kind == "evaluation" and tool in _EVALUATION:
+        out.put(_EVALUATION[tool], scaled(reading, "eval_batch", settings), near=_stated(reading, "micro_batch"))
+        return
     if kind == "qlora" and tool == "torchtune":
         _torchtune_qlora(out, said)
         return
@@ -262,6 +272,7 @@ def _no_key(said: Said, kind: str) -> NotModelled:
         "optimizer_8bit": "an 8-bit AdamW",
         "lora": "LoRA",
         "qlora": "QLoRA",
+        "evaluation": "a smaller evaluation batch",
     }
     title = TOOLS[said.tool].title
     return NotModelled(
