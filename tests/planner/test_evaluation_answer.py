@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 import finefit
 from finefit.planner import levers
+from finefit.resolve.any_config import resolve_any
 from finefit.workload import DType, Model, Optimizer, Recipe
 
 MODEL = Model("tiny", "llama", 256, 2, 4, 2, 64, 688, 40_000, tied=False)
@@ -35,3 +39,21 @@ def test_the_lever_goes_to_the_rows_of_training_then_to_one() -> None:
     assert second is not None and second.recipe == replace(FULL, eval_batch=1)
     assert levers.evaluation(MODEL, second.recipe) is None
     assert levers.evaluation(MODEL, FULL) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        ("--val_dataset b --per_device_eval_batch_size 16", 16),
+        ("--split_dataset_ratio 0.1", 1),  # its default: arguments/base_args of ms-swift 4.6.0
+        ("--split_dataset_ratio 0", None),
+        ("--val_dataset b --eval_strategy no", None),
+        ("--val_dataset b --save_strategy no", None),
+        ("--per_device_eval_batch_size 16", None),
+    ],
+)
+def test_swift_evaluates_where_it_has_a_validation_set(tmp_path: Path, words: str, rows: int | None) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"swift sft --model Qwen/Qwen2.5-7B-Instruct --dataset a --max_length 4096 {words}\n")
+    recipe = resolve_any(script).recipe
+    assert recipe is not None and recipe.eval_batch == rows

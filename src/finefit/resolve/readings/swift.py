@@ -186,6 +186,7 @@ def _with_trainer(draft: Draft) -> None:
     )
     if draft.stated("lora_dtype"):
         draft.put("adapter_dtype", _DTYPES.get(draft.text("lora_dtype") or ""), "lora_dtype")
+    _evaluates(draft)
     _trainer_spread(draft)
     if not draft.stated("gradient_accumulation_steps"):
         world = draft.values["gpus"].value if "gpus" in draft.values else None
@@ -195,6 +196,16 @@ def _with_trainer(draft: Draft) -> None:
     else:
         key = "gradient_accumulation_steps"
         draft.put("grad_accum", draft.integer(key, minimum=1), key)
+
+
+def _evaluates(draft: Draft) -> None:
+    """ms-swift 4.6.0 arguments/sft_args.py: with a validation set, as often as it saves unless told otherwise."""
+    has_set = any(draft.stated(key) and draft.raw(key) for key in ("val_dataset", "cached_val_dataset"))
+    has_set = has_set or (draft.stated("split_dataset_ratio") and bool(draft.number("split_dataset_ratio")))
+    key = "eval_strategy" if draft.stated("eval_strategy") else "save_strategy"
+    asked = not draft.stated(key) or draft.raw(key) not in (False, "no")
+    size = draft.integer("per_device_eval_batch_size", minimum=1)
+    draft.put("eval_batch", size if has_set and asked else None, "per_device_eval_batch_size")
 
 
 def _trainer_spread(draft: Draft) -> None:
