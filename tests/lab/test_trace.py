@@ -8,6 +8,7 @@ import pytest
 
 from finefit.errors import NotModelled
 from finefit.workload import DType, Lora, Model, Optimizer, Quant, Recipe, Sharding
+from finefit.workload.recipe import Parallel
 
 torch = pytest.importorskip("torch", reason="needs the trace extra: pip install 'finefit[trace]'")
 transformers = pytest.importorskip("transformers", reason="needs the trace extra")
@@ -155,6 +156,10 @@ def test_quantised_weights_take_what_bitsandbytes_stores() -> None:
         replace(FULL, loss="fused_linear"),
         replace(FULL, attention="flash3"),
         replace(FULL, optimizer=Optimizer("lion")),
+        replace(FULL, task="dpo"),
+        replace(FULL, parallel=Parallel(pipeline=2)),
+        replace(FULL, weight_dtype=DType.FP64),
+        replace(FULL, method="lora", lora=Lora(8, 16, targets=QV), quant=Quant("gptq")),
     ],
 )
 def test_what_cannot_be_traced_is_refused(recipe: Recipe) -> None:

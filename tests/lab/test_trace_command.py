@@ -186,6 +186,23 @@ def test_the_table_of_allocations_adds_up_to_the_peak(tmp_path: Path, capsys: py
     assert out["events"] == len(changes)
 
 
+@pytest.mark.usefixtures("_traceable")
+def test_attention_that_nobody_stated_is_the_librarys_choice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Gemma 2 has no SDPA (transformers 5.24.0 models/gemma2), so its scores are b*heads*s*s."""
+    sizes = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    gemma = {"model_type": "gemma2", "dtype": "bfloat16", "vocab_size": 1000, "intermediate_size": 256, **sizes}
+    model, table = folder(tmp_path / "gemma", {**gemma, "head_dim": 32}), tmp_path / "allocations.csv"
+    command = ["trace", model, "--method", "full", "--seq", "64", "--batch", "1", "--timeline", str(table)]
+    assert main(command) == 0
+    with table.open() as file:
+        scores = [r for r in csv.DictReader(file) if r["op"] == "_softmax"]
+    assert {int(r["bytes"]) for r in scores} == {4 * 4 * 64 * 64}  # fp32
+    assert main([*command, "--attention", "sdpa"]) == 2
+    assert "use eager" in capsys.readouterr().err
+
+
 # A model of one linear layer between embedding and head, whose code says when it runs.
 CODE = """
 import pathlib

@@ -21,8 +21,10 @@ from finefit.lab.vision import freeze, untouched
 from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
 from finefit.workload.recipe import Beside, Recipe, Trained
+from finefit.workload.sourced import Origin
 
 DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP16: torch.float16}
+_QUANTS = ("nf4", "fp4", "int8")  # bitsandbytes'
 _TASKS = ("sft", "pt")  # a language model's own loss
 _DTYPE = "dtype" if VERSION >= (4, 56) else "torch_dtype"  # renamed in transformers 4.56
 ALL_LINEAR = "all-linear"  # PEFT's own word, for models whose modules finefit does not know
@@ -46,6 +48,8 @@ def refuse_untraced(recipe: Recipe) -> None:
         (recipe.loss not in ("full", "chunked"), f"loss {recipe.loss!r}"),
         (recipe.attention not in _ATTENTION, f"attention {recipe.attention!r}"),
         (recipe.checkpointing not in ("none", "full"), f"checkpointing {recipe.checkpointing!r}"),
+        (recipe.weight_dtype not in DTYPES, f"weights in {recipe.weight_dtype.value}"),
+        (recipe.quant is not None and recipe.quant.kind not in _QUANTS, "weights stored in GPTQ or AWQ"),
         (recipe.master_weights, "master weights beside the model's"),
         (recipe.attention == "flash2" and recipe.padded, "flash-attention on padded batches"),
         (recipe.optimizer.paged, "a paged optimizer"),
@@ -75,9 +79,12 @@ def load_model(
         plain = model.head == "lm" and model.tower is None
         auto = getattr(transformers, config.auto_class()) if plain else _auto_class(model)
     dtype = DTYPES[recipe.weight_dtype]
+    settings: dict[str, Any] = {_DTYPE: dtype}
+    if not _left_to_the_library(recipe):
+        settings["attn_implementation"] = _ATTENTION[recipe.attention]
     try:
         with torch.device(device):
-            module: Any = config.build(auto, attn_implementation=_ATTENTION[recipe.attention], **{_DTYPE: dtype})
+            module: Any = config.build(auto, **settings)
     except ValueError as error:  # Gemma 2 has no SDPA
         raise NotModelled(
             f"transformers cannot run {model.family} with attention {recipe.attention!r}", fix="use eager"
@@ -94,6 +101,12 @@ def load_model(
 
         add_fused_lm_head(module, outputs=("log_probs", "entropy", "is_top1"))  # as SFTTrainer.__init__ does
     return module
+
+
+def _left_to_the_library(recipe: Recipe) -> bool:
+    """Nobody stated the attention: transformers takes SDPA, and eager for a model that has none."""
+    source = recipe.sources.get("attention")
+    return recipe.attention == "sdpa" and source is not None and source.origin is not Origin.STATED
 
 
 def _auto_class(model: Model) -> Any:

@@ -6,6 +6,7 @@ unless the caller trusts it.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,8 +51,11 @@ class Configured:
     own_code: bool = False
 
     def build(self, auto: Any, **settings: Any) -> Any:
-        """The model, by one of transformers' automatic classes."""
-        return auto.from_config(self.config, trust_remote_code=self.trusted, **settings)
+        """The model, by one of transformers' automatic classes; in 16 bits where its checkpoint is quantised."""
+        config = copy.deepcopy(self.config)
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+        return auto.from_config(config, trust_remote_code=self.trusted, **settings)
 
     def auto_class(self) -> str:
         """Name of the automatic class of the model that the file names, or of the first head that it can have.
