@@ -13,7 +13,7 @@ raises an error of ``finefit.errors``, which names the input, the place and the 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from finefit.resolve.notes import Notes
 from finefit.resolve.resolved import Resolved
 
 if TYPE_CHECKING:
+    from finefit.catalog.offers import Offer
     from finefit.planner.apply import Applied
     from finefit.planner.convert import Converted
     from finefit.planner.model_facts import ModelFacts
@@ -128,6 +129,7 @@ def plan(
     as_of: str | dt.date | None = None,
     network: float | None = None,
     explain: bool = False,
+    refreshed: Iterable[Offer] | None = None,
     **question: Unpack[Question],
 ) -> Plan | MethodTable | LargestModels:
     """Does the run fit, how long does it take, what does it cost, and what should be changed?
@@ -144,22 +146,26 @@ def plan(
         as_of: the day of the answer, today if left out; prices age against it.
         network: Gb/s of one machine's network cards together; that of the usual machine of these GPUs if left out.
         explain: with the parts of a step and the constants they rest on.
+        refreshed: newer prices; each stands in for the bundled one of the same offer.
         question: training flags for a model (``Flags``), and the data (``Data``).
 
     Raises:
         InputError, UnknownModel, UnknownGpu, NotModelled: what, where and how to fix it.
     """
+    from finefit.catalog.offers import newest
     from finefit.planner.planning import Wishes, make_plan
     from finefit.units import parse_duration, parse_money
 
     money = None if budget is None else parse_money(budget)
+    day = day_of(as_of)
     wishes = Wishes(
-        as_of=day_of(as_of),
+        as_of=day,
         kinds=(kinds,) if isinstance(kinds, str) else tuple(kinds),
         currency=currency_of(currency) or (money.currency if money else "USD"),
         budget=money,
         deadline_seconds=None if deadline is None else parse_duration(deadline),
         explain=explain,
+        offers=None if refreshed is None else newest(refreshed, day),
     )
     _check_kinds(wishes.kinds)
     cluster, notes = _cluster(gpu, network)

@@ -45,7 +45,8 @@ def offers(
     Raises:
         InputError, UnknownGpu: what, where and how to fix it.
     """
-    from finefit.planner.offer_list import check_kinds, list_offers, newest
+    from finefit.catalog.offers import newest
+    from finefit.planner.offer_list import check_kinds, list_offers
 
     on = day_of(as_of)
     return list_offers(
@@ -83,6 +84,8 @@ def cost(
     overrides: Mapping[str, object] | None = None,
     as_of: str | dt.date | None = None,
     network: float | None = None,
+    refreshed: Iterable[Offer] | None = None,
+    explain: bool = False,
     **question: Unpack[Question],
 ) -> CostAnswer:
     """What a job costs altogether, on which terms, and what it would cost elsewhere.
@@ -91,24 +94,28 @@ def cost(
         source, gpu, network, overrides, question: as ``finefit.api.plan`` takes them.
         terms: on-demand, spot, community, monthly, yearly or owned: what the bill is made on.
         settings: money settings by name, as text ("runs": "3", "engineer_rate": "60USD"); see ``CostSettings``.
+        refreshed: newer prices, as ``offers`` takes them; explain: with the parts of a step and what they rest on.
         settings_file: a finefit.toml; the one in the working folder where None, if there is one.
 
     Raises:
         InputError, UnknownModel, UnknownGpu, NotModelled: what, where and how to fix it.
     """
     from finefit.api import workload
+    from finefit.catalog.offers import PriceList, newest
     from finefit.planner.cost_answer import Asked, cost_answer
     from finefit.planner.cost_settings import read_settings
     from finefit.units import parse_duration, parse_money
 
     found, sources = read_settings(settings or {}, settings_file)
     limit = None if budget is None else parse_money(budget)
+    on = day_of(as_of)
     asked = Asked(
         terms=terms,
         currency=currency_of(currency) or (limit.currency if limit else "USD"),
-        on=day_of(as_of),
+        prices=PriceList(on, None if refreshed is None else newest(refreshed, on)),
         budget=limit,
         deadline_seconds=None if deadline is None else parse_duration(deadline),
+        explain=explain,
     )
     resolved, cluster = workload(source, gpu=gpu, network=network, overrides=overrides, **question)
     return cost_answer(resolved, cluster, found, sources, asked)

@@ -248,6 +248,18 @@ def test_the_command_tells_and_notifies(tmp_path: Path, capsys: pytest.CaptureFi
     assert len(heard) == 1 and "2.40 USD" in heard[0]
     assert cli.main(["offers", "--gpu", "H100", "--refreshed", db[1], "--limit", "500", *db[2:]]) == 0
     assert " mine " in capsys.readouterr().out
+    model = ["llama-3-8b", "--method", "lora", "--seq", "512", "--samples", "9", "--mean-length", "99", "--epochs", "1"]
+    for command in ("plan", "cost"):  # the median of what is bundled, and of that with a much cheaper newer offer
+        dearer, cheaper = (
+            Decimal(json.loads(shown)["price"]["amount"])
+            for shown in (
+                _printed(capsys, [command, *model, "--gpu", "2x H100", "--json", *more])
+                for more in ([], ["--refreshed", *db[:2]])
+            )
+        )
+        assert cheaper < dearer
+    assert cli.main(["plan", *model, "--gpu", "H100", "--db", db[1]]) == 2
+    assert "--refreshed" in capsys.readouterr().err
     assert cli.main(["offers", "history", "H100", *db]) == 0
     shown = capsys.readouterr().out
     assert "2026-07-05 to 2026-11-30" in shown and "┤" in shown
@@ -351,3 +363,8 @@ def test_the_curve_is_as_wide_as_told_and_reaches_its_top(values: list[Decimal],
     if len(values) <= 10:
         highest = max(range(len(values)), key=lambda index: values[index])
         assert lines[0].split("┤")[1][highest] == "█"
+
+
+def _printed(capsys: pytest.CaptureFixture[str], command: list[str]) -> str:
+    assert cli.main(command) in (0, 1)
+    return capsys.readouterr().out

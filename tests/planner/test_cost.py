@@ -252,3 +252,11 @@ def test_a_deadline_on_terms_without_known_interruptions_is_undecided_for_that_r
     )  # fmt: skip
     assert answer.deadline is not None and answer.deadline.meets == "unknown"
     assert "interruptions" in answer.deadline.reason
+
+
+def test_the_bill_explains_the_time_of_a_step_as_the_plan_does() -> None:
+    asked = {"gpu": "RTX 4090", "samples": 52000, "mean_length": 180, "as_of": DAY, "explain": True}
+    bill, plan = pricing.cost(EXAMPLE, **asked), api.plan(EXAMPLE, **asked)  # type: ignore[arg-type]
+    assert bill.run and bill.step_explained == plan.step_explained
+    assert sum(part.seconds for part in bill.step_explained) == pytest.approx(bill.run.step_seconds, rel=0.2)
+    assert answer().step_explained == ()

@@ -85,6 +85,7 @@ def parser() -> ArgumentParser:
         "--set", action="append", dest="changes", metavar="KEY=VALUE", help="a key of the config with another value"
     )
     plan.add_argument("--explain", action="store_true", help="where the time of a step goes, and what that rests on")
+    history_commands.add_refreshed(plan)
     plan.add_argument("--format", dest="config_format", metavar="TOOL", help="whose config it is, if it is not told")
     options.add(plan, options.RUN, "the run")
     options.add(plan, options.RECIPE, "the recipe, for a model without a config")
@@ -165,6 +166,7 @@ def _plan(stated: Namespace) -> int:
         config_format=stated.config_format,
         as_of=stated.as_of,
         explain=stated.explain,
+        refreshed=history_commands.refreshed_if_asked(stated),
         **run,
         **recipe,
     )

@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from typing import Any
 
-from finefit.app import options
+from finefit.app import history_commands, options
 from finefit.app.options import Adder
 
 # Destination → (flag, settings of argparse), as ``finefit.cost.settings.CostSettings`` names them; text, read later.
@@ -70,6 +70,8 @@ def add(command: Adder) -> None:
     cost.add_argument(
         "--set", action="append", dest="changes", metavar="KEY=VALUE", help="a key of the config with another value"
     )
+    cost.add_argument("--explain", action="store_true", help="where the time of a step goes, and what that rests on")
+    history_commands.add_refreshed(cost)
     options.add(cost, SETTINGS, "money settings, also keys of [cost] in finefit.toml")
     options.add(cost, options.RUN, "the run")
     options.add(cost, options.RECIPE, "the recipe, for a model without a config")
@@ -87,6 +89,8 @@ def _run(stated: Namespace) -> int:
         settings_file=stated.settings,
         overrides=options.overrides(stated.changes),
         as_of=stated.as_of,
+        refreshed=history_commands.refreshed_if_asked(stated),
+        explain=stated.explain,
         **question,
     )
     if stated.json:

@@ -39,6 +39,14 @@ def add_to_offers(offers: ArgumentParser) -> None:
     _common(history, _history)
 
 
+def add_refreshed(command: ArgumentParser) -> None:
+    """What ``plan`` and ``cost`` price from."""
+    command.add_argument(
+        "--refreshed", action="store_true", help="with the prices that finefit offers refresh has kept"
+    )
+    command.add_argument("--db", metavar="URL", help=_DB)
+
+
 def add_watch(command: Adder) -> None:
     """The command ``finefit watch``."""
     watch = command("watch", _no_action, "Tells when a price falls below a limit: add, list, remove, check (for cron).")
@@ -162,6 +170,17 @@ def refreshed(url: str | None, on: dt.date) -> list[Offer]:
 
     with open_store(url) as store:
         return [row.offer() for row in store.newest(on)]
+
+
+def refreshed_if_asked(stated: Namespace) -> list[Offer] | None:
+    """The refreshed prices of a plan or bill; None where it is to be made from the bundled ones."""
+    if not stated.refreshed:
+        if stated.db is not None:
+            raise InputError("a history is named and not used", where="--db", fix="add --refreshed")
+        return None
+    from finefit.api import day_of
+
+    return refreshed(stated.db, day_of(stated.as_of))
 
 
 def _watch_add(stated: Namespace) -> int:

@@ -19,12 +19,14 @@ __all__ = [
     "FRESH_DAYS",
     "Kind",
     "Offer",
+    "PriceList",
     "PriceSummary",
     "SkippedName",
     "age_days",
     "all_offers",
     "drift_band",
     "is_marketplace",
+    "newest",
     "offers_for",
     "price_summary",
     "price_summary_in",
@@ -56,8 +58,39 @@ class PriceSummary:
     newest: dt.date
 
 
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """The prices an answer is made from.
+
+    Attributes:
+        on: the day of the answer: prices dated later were not known then.
+        offers: all that are known, refreshed ones among them; the bundled ones where None.
+    """
+
+    on: dt.date
+    offers: tuple[Offer, ...] | None = None
+
+    def of(self, gpu_id: str, *, kinds: Collection[str], count: int) -> tuple[Offer, ...]:
+        """As ``offers_for``."""
+        return offers_for(gpu_id, kinds=kinds, count=count, on=self.on, offers=self.offers)
+
+
+def newest(refreshed: Iterable[Offer], on: dt.date) -> tuple[Offer, ...]:
+    """Offers known on a day; of the same provider, card, terms, region and machine the newer one."""
+    found = {}
+    known = [offer for offer in refreshed if offer.date <= on]
+    for offer in sorted([*all_offers(on), *known], key=lambda offer: offer.date):
+        found[offer.provider, offer.gpu_id, offer.kind, offer.region, offer.min_gpus, offer.price.currency] = offer
+    return tuple(found.values())
+
+
 def offers_for(
-    gpu_id: str, *, kinds: Collection[str] = (Kind.ON_DEMAND,), count: int = 1, on: dt.date | None = None
+    gpu_id: str,
+    *,
+    kinds: Collection[str] = (Kind.ON_DEMAND,),
+    count: int = 1,
+    on: dt.date | None = None,
+    offers: Iterable[Offer] | None = None,
 ) -> tuple[Offer, ...]:
     """Offers for a GPU of the catalogue, cheapest amount first within each currency.
 
@@ -65,6 +98,7 @@ def offers_for(
         kinds: terms wanted, :class:`Kind` values ("on-demand", "spot", "community", "monthly", "yearly").
         count: GPUs needed; machines that are only let with more GPUs than that are left out.
         on: the day of the answer: prices dated later were not known then. All if left out.
+        offers: to choose from; the bundled ones if left out.
 
     Raises:
         UnknownGpu: no GPU of the catalogue has this id.
@@ -74,7 +108,8 @@ def offers_for(
     for kind in kinds:
         if kind not in list(Kind):
             raise InputError(f"{kind!r} is not a kind of offer", fix=f"one of: {', '.join(Kind)}")
-    found = (o for o in all_offers(on) if o.gpu_id == gpu_id and o.kind in kinds and o.min_gpus <= count)
+    known = all_offers(on) if offers is None else offers
+    found = (o for o in known if o.gpu_id == gpu_id and o.kind in kinds and o.min_gpus <= count)
     return tuple(sorted(found, key=lambda o: (o.price.currency, o.price.amount, o.provider, o.region, o.min_gpus)))
 
 

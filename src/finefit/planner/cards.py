@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from finefit.catalog.gpus import all_gpus
+from finefit.catalog.offers import PriceList
 from finefit.errors import NotModelled
 from finefit.memory.context import cublas_workspace
 from finefit.memory.estimate import estimate
@@ -38,7 +38,7 @@ class _Need:
 
 
 def cards_that_hold(
-    model: Model, recipe: Recipe, lengths: Lengths, *, kind: str, currency: str, on: dt.date
+    model: Model, recipe: Recipe, lengths: Lengths, *, kind: str, currency: str, prices: PriceList
 ) -> tuple[tuple[CardFit, Run | None], ...]:
     """Every card that holds the run, with the fewest GPUs the recipe's own sharding needs; smallest memory first.
 
@@ -48,7 +48,7 @@ def cards_that_hold(
     spread = recipe.sharding.kind in ("zero1", "zero2", "zero3", "fsdp", "megatron")
     copy = recipe.parallel.gpus
     needs = {copy * count: _need(model, recipe, copy * count) for count in ((1, *SHARD_COUNTS) if spread else (1,))}
-    found = [_card(model, lengths, gpu, needs, kind, currency, on) for gpu in all_gpus()]
+    found = [_card(model, lengths, gpu, needs, kind, currency, prices) for gpu in all_gpus()]
     held = [entry for entry in found if entry is not None]
     return tuple(sorted(held, key=lambda entry: _order(entry[0])))
 
@@ -61,7 +61,7 @@ def _need(model: Model, recipe: Recipe, count: int) -> _Need:
 
 
 def _card(
-    model: Model, lengths: Lengths, gpu: Gpu, needs: dict[int, _Need], kind: str, currency: str, on: dt.date
+    model: Model, lengths: Lengths, gpu: Gpu, needs: dict[int, _Need], kind: str, currency: str, prices: PriceList
 ) -> tuple[CardFit, Run | None] | None:
     for count, need, margin in _margins(gpu, needs):
         fits = judge(margin.low, margin.high, margin.usable)
@@ -71,7 +71,7 @@ def _card(
             run: Run | None = run_time(model, need.recipe, Cluster(gpu, count), lengths)
         except NotModelled:
             run = None
-        price = market(gpu, count, (kind,), currency, on).price
+        price = market(gpu, count, (kind,), currency, prices).price
         hours = None if run is None else run.hours_per_1000_samples
         cost = cost_of(hours, count, price)
         return CardFit(gpu, count, fits, margin, hours, price.unit_price if price else None, cost), run

@@ -96,7 +96,7 @@ def cluster_lines(job: Job, lengths: Lengths) -> tuple[ClusterLine, ...]:
     spread = sharded(alone, 2)
     held = {}
     if spread is not None:
-        found = cards_that_hold(model, spread, lengths, kind="on-demand", currency=job.currency, on=job.on)
+        found = cards_that_hold(model, spread, lengths, kind="on-demand", currency=job.currency, prices=job.prices)
         held = {card.gpu.id: card for card, _ in found}
     least = held[stated.gpu.id].count if stated.gpu.id in held else None
     for count in sorted({*_COUNTS, stated.count}):
@@ -132,7 +132,7 @@ def cluster_lines(job: Job, lengths: Lengths) -> tuple[ClusterLine, ...]:
 def _line(
     job: Job, lengths: Lengths, gpu: Gpu, count: int, run: Run, fits: Fits, *, spread: bool, one: Money | None
 ) -> ClusterLine:
-    price = market(gpu, count, ("on-demand",), job.currency, job.on).price
+    price = market(gpu, count, ("on-demand",), job.currency, job.prices).price
     each = per_million(run, count, price.unit_price if price else None, _mean(lengths))
     cost = cost_of(run.hours, count, price)
     share = run.step.communication / run.step.seconds

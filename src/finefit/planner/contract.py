@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from finefit.memory.interval import LEVEL, intervals
 from finefit.planner.answer import MemoryAnswer
 from finefit.planner.inputs import inputs_of
-from finefit.planner.plain import head, money, number, plain
+from finefit.planner.plain import exchange_rate, head, money, number, plain
 
 if TYPE_CHECKING:
     from finefit.catalog.offers import PriceSummary
@@ -71,6 +71,9 @@ def plan_object(plan: Plan) -> dict[str, Any]:
             for kind, by_currency in plan.prices.items()
         },
         "price": money(plan.price),
+        "price_quoted": money(plan.price_quoted),
+        "price_source": plan.price_source,
+        "exchange_rate": exchange_rate(plan.rate),
         "offers": [_offer(line) for line in plan.offers],
         "run": run_object(plan.run, None if plan.run_unknown is None else str(plan.run_unknown)),
         "step_explained": [part.to_dict() for part in plan.step_explained],
@@ -254,6 +257,7 @@ def _offer(line: OfferLine) -> dict[str, Any]:
         "hourly": money(line.hourly),
         "cost_per_1000_samples": money(line.per_1000),
         "total": money(line.total),
+        "converted": money(line.converted),
         "date": line.date.isoformat(),
         "age_days": line.age_days,
         "drift": {"low": plain(line.drift[0]), "high": plain(line.drift[1])},

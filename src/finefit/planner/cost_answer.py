@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from finefit.catalog.currency import Rate, rate_between
+from finefit.catalog.offers import PriceList
 from finefit.catalog.revision import catalog_revision
 from finefit.cost import Limit, within_budget
 from finefit.cost.settings import CostSettings
@@ -15,9 +16,11 @@ from finefit.errors import InputError, NotModelled
 from finefit.planner.answer import Fits
 from finefit.planner.comparisons import ClusterLine, ManagedLine, cluster_lines, managed_lines, per_million, run_tokens
 from finefit.planner.fit import fit
+from finefit.planner.market import REFRESHED
 from finefit.planner.message import Message, message
 from finefit.planner.pauses import pauses_of
 from finefit.planner.project import Job, Project, project, refuse_spot
+from finefit.planner.step_parts import StepPart, step_parts
 from finefit.planner.term_lines import OWNED, POWER, TermLine, headline, owned, term_lines
 from finefit.resolve.resolved import Resolved
 from finefit.speed import Run, run_time
@@ -35,7 +38,8 @@ class CostAnswer:
 
     Attributes:
         settings, sources: every money setting and where it was said; those without a source are unknown or assumed.
-        run: its time, None where unknown; ``run_unknown`` then says why.
+        run: its time, None where unknown; ``run_unknown`` then says why; step_explained: where a
+            step's time goes, where asked for.
         project: the bill on the terms asked for.
         terms: the same job on every kind of terms; clusters: on other GPUs; managed: at services.
         rate: the exchange rate behind prices that were published in another currency.
@@ -52,6 +56,7 @@ class CostAnswer:
     fits: Fits
     run: Run | None
     run_unknown: Message | None
+    step_explained: tuple[StepPart, ...]
     tokens: int | None
     per_million: Money | None
     project: Project
@@ -79,14 +84,16 @@ class Asked:
     """What is asked beside the workload.
 
     Attributes:
-        terms: the kind of terms the bill is made on.
+        terms: the kind of terms the bill is made on; prices: what it is made from.
+        explain: with the parts of a step and what they rest on.
     """
 
     terms: str
     currency: str
-    on: dt.date
+    prices: PriceList
     budget: Money | None
     deadline_seconds: float | None
+    explain: bool = False
 
 
 def cost_answer(
@@ -107,7 +114,7 @@ def cost_answer(
         run = run_time(model, recipe, cluster, resolved.lengths, pauses_of(resolved, model, recipe))
     except NotModelled as why:
         unknown = message("{why}", why=why.what)
-    job = Job(model, recipe, cluster, run, settings, asked.currency, asked.on)
+    job = Job(model, recipe, cluster, run, settings, asked.currency, asked.prices)
     if asked.terms == "spot":
         refuse_spot(resolved.saving, run, recipe)
     lines = term_lines(job, resolved.saving, asked.deadline_seconds)
@@ -128,6 +135,7 @@ def cost_answer(
         fits=fit(model, recipe, cluster).fits,
         run=run,
         run_unknown=unknown,
+        step_explained=step_parts(model, recipe, cluster, run) if run is not None and asked.explain else (),
         tokens=run_tokens(resolved.lengths, recipe.epochs),
         per_million=each,
         project=made,
@@ -136,7 +144,7 @@ def cost_answer(
         managed=services,
         budget=within_budget(made.whole, asked.budget, cluster.count, chosen.price) if asked.budget else None,
         deadline=chosen.deadline,
-        as_of=asked.on,
+        as_of=asked.prices.on,
         catalog_revision=catalog_revision(),
         rate=_rate(job, lines, services),
         notes=_notes(resolved, chosen, asked),
@@ -167,6 +175,8 @@ def _notes(resolved: Resolved, chosen: TermLine, asked: Asked) -> tuple[Message,
     notes = []
     if chosen.unknown:
         notes.append(chosen.unknown)
+    if asked.prices.offers is not None:
+        notes.append(message(REFRESHED))
     if asked.terms == "spot" and resolved.saving is None:
         notes.append(
             message("nothing is said of checkpoints: make sure that the run saves optimizer states before it ends")

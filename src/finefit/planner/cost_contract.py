@@ -31,6 +31,7 @@ def cost_object(answer: CostAnswer) -> dict[str, Any]:
         "currency": answer.currency,
         "exchange_rate": exchange_rate(answer.rate),
         "run": run_object(answer.run, None if answer.run_unknown is None else str(answer.run_unknown)),
+        "step_explained": [part.to_dict() for part in answer.step_explained],
         "tokens": answer.tokens,
         "per_million_tokens": money(answer.per_million),
         **_project(answer.project),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from finefit.catalog.currency import convert
-from finefit.catalog.offers import Offer, PriceSummary, age_days, drift_band, offers_for, price_summary
+from finefit.catalog.offers import Offer, PriceList, PriceSummary, age_days, drift_band, price_summary
 from finefit.catalog.storage import Tariff, all_tariffs
 from finefit.cost import (
     Bill,
@@ -30,6 +30,7 @@ from finefit.workload import Cluster, Gpu, Model, Recipe
 
 KEPT_CHECKPOINTS, KEPT_MONTHS = 1, Decimal(1)
 KEPT = "one checkpoint is kept for one month"
+REFRESHED = "prices that finefit offers refresh has kept stand in for the bundled ones of the same offers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,13 @@ class Market:
     price: Price | None
 
 
-def market(gpu: Gpu, count: int, kinds: Collection[str], currency: str, on: dt.date) -> Market:
+def market(gpu: Gpu, count: int, kinds: Collection[str], currency: str, prices: PriceList) -> Market:
     """Offers of the wanted kinds. Quotes in ``currency`` make the price; others, converted, only where there are none.
 
     Raises:
         InputError: a kind that does not exist.
     """
-    offers = offers_for(gpu.id, kinds=kinds, count=count, on=on)
+    offers = prices.of(gpu.id, kinds=kinds, count=count)
     by_kind = {kind: [offer for offer in offers if offer.kind == kind] for kind in kinds}
     summaries = {kind: price_summary(found) for kind, found in by_kind.items() if found}
     quoted = [offer for found in by_kind.values() for offer in found]
@@ -60,7 +61,7 @@ def market(gpu: Gpu, count: int, kinds: Collection[str], currency: str, on: dt.d
     for kind, found in by_kind.items():
         own = [offer for offer in found if offer.price.currency == currency]
         if own or (found and not any(offer.price.currency == currency for offer in quoted)):
-            price = _price(kind, own or found, currency, on)
+            price = _price(kind, own or found, currency, prices.on)
             break
     return Market(offers, summaries, price)
 
@@ -73,7 +74,8 @@ def _price(kind: str, offers: list[Offer], currency: str, on: dt.date) -> Price:
     middle = (quotes[(len(quotes) - 1) // 2] + quotes[len(quotes) // 2]) / 2
     quoted = Money(middle, offers[0].price.currency, min(dates))
     median = convert(quoted, currency, on=on)
-    source = f"median of {len(offers)} {kind} offers dated {min(dates)} to {max(dates)}"
+    span = f"{min(dates)} to {max(dates)}" if min(dates) < max(dates) else f"{min(dates)}"
+    source = f"median of {len(offers)} {kind} offers dated {span}" if offers[1:] else f"one {kind} offer dated {span}"
     foreign = None if quoted.currency == currency else quoted
     return Price(median, source, min(low for low, _ in bands), max(high for _, high in bands), foreign)
 
@@ -86,6 +88,9 @@ def offer_lines(
     for offer in offers:
         billed = offer.gpus_billed(count)
         hourly = offer.price * billed
+        per_1000 = None if run is None else hourly * hours_of(run.hours_per_1000_samples)
+        total = None if run is None or run.hours is None else hourly * hours_of(run.hours)
+        cost = per_1000 if total is None else total
         lines.append(
             OfferLine(
                 provider=offer.provider,
@@ -98,8 +103,9 @@ def offer_lines(
                 age_days=age_days(offer, on),
                 drift=drift_band(offer, on),
                 hourly=hourly,
-                per_1000=None if run is None else hourly * hours_of(run.hours_per_1000_samples),
-                total=None if run is None or run.hours is None else hourly * hours_of(run.hours),
+                per_1000=per_1000,
+                total=total,
+                converted=None if cost is None or cost.currency == currency else convert(cost, currency, on=on),
                 confidence=offer.confidence,
                 source=offer.source,
             )

@@ -147,15 +147,6 @@ def _region(text: str) -> RegionClass | str:
     return given
 
 
-def newest(refreshed: Iterable[Offer], on: dt.date) -> list[Offer]:
-    """Offers known on a day; of the same provider, card, terms, region and machine the newer one."""
-    found = {}
-    known = [offer for offer in refreshed if offer.date <= on]
-    for offer in sorted([*all_offers(on), *known], key=lambda offer: offer.date):
-        found[offer.provider, offer.gpu_id, offer.kind, offer.region, offer.min_gpus, offer.price.currency] = offer
-    return list(found.values())
-
-
 def check_kinds(text: str) -> tuple[str, ...]:
     """Kinds of offers from "spot,monthly".
 

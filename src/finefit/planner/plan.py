@@ -19,6 +19,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from finefit.catalog.currency import Rate
 from finefit.catalog.offers import PriceSummary
 from finefit.cost import Bill, Limit
 from finefit.memory.peak import Peak
@@ -140,6 +141,8 @@ class OfferLine:
         drift: factors around the price between which today's is expected.
         hourly: all GPUs billed, for one hour.
         per_1000: 1,000 samples; total: the whole run. GPU-hours only, None where the time is unknown.
+        converted: the whole run, 1,000 samples while its hours are unknown, in the bill's currency; None where it is
+            quoted in that or the time is unknown.
     """
 
     provider: str
@@ -156,6 +159,7 @@ class OfferLine:
     total: Money | None
     confidence: str
     source: str
+    converted: Money | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,9 @@ class Plan:
             goes, where that is asked for.
         bill, bill_per_1000: of the whole run (total None where the number of samples is unknown), and of
             1,000 samples (GPU-hours alone).
-        price: the GPU-hour that the bill is based on; None without offers.
+        price: the GPU-hour that the bill is based on; None without offers; price_source: what it is the median of;
+            price_quoted: as published, None where that is in the bill's currency.
+        rate: the exchange rate behind what was converted, None where nothing was.
         budget, deadline: None where none was stated.
     """
 
@@ -219,6 +225,9 @@ class Plan:
     cards: tuple[CardFit, ...] = ()
     prices: Mapping[str, Mapping[str, PriceSummary]] = field(default_factory=lambda: MappingProxyType({}))
     price: Money | None = None
+    price_quoted: Money | None = None
+    price_source: str = ""
+    rate: Rate | None = None
     offers: tuple[OfferLine, ...] = ()
     run: Run | None = None
     run_unknown: Message | None = None

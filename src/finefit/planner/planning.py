@@ -6,6 +6,8 @@ import datetime as dt
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from finefit.catalog.currency import Rate, rate_between
+from finefit.catalog.offers import Offer, PriceList
 from finefit.catalog.revision import catalog_revision
 from finefit.cost import Bill, Limit, Price, Span, within_budget, within_deadline
 from finefit.errors import NotModelled
@@ -16,7 +18,7 @@ from finefit.planner.cards import cards_that_hold
 from finefit.planner.engine import usable_bytes
 from finefit.planner.evaluation import evaluation_warnings
 from finefit.planner.fit import gpus_per_node, margin_of, measured_fit, outside_bytes
-from finefit.planner.market import KEPT, Market, cost_of, market, offer_lines, run_bill
+from finefit.planner.market import KEPT, REFRESHED, Market, cost_of, market, offer_lines, run_bill
 from finefit.planner.message import Message, message
 from finefit.planner.mixtures import mixture_assumptions, mixture_warnings
 from finefit.planner.parts import parts_at
@@ -45,6 +47,7 @@ class Wishes:
         kinds: kinds of offers, the headline first; currency: of the bill.
         as_of: the day the answer is for: prices age against it.
         explain: with the parts of a step and what they rest on.
+        offers: known prices, refreshed ones among them; the bundled ones where None.
     """
 
     as_of: dt.date
@@ -53,6 +56,12 @@ class Wishes:
     budget: Money | None = None
     deadline_seconds: float | None = None
     explain: bool = False
+    offers: tuple[Offer, ...] | None = None
+
+    @property
+    def prices(self) -> PriceList:
+        """What the answer is priced from."""
+        return PriceList(self.as_of, self.offers)
 
 
 def make_plan(resolved: Resolved, cluster: Cluster | None, wishes: Wishes) -> Plan:
@@ -120,12 +129,12 @@ def _without_gpus(plan: Plan, wishes: Wishes) -> Plan:
     """The cards that hold it, and the cheapest offers for them."""
     headline = wishes.kinds[0]
     held = cards_that_hold(
-        plan.model, plan.recipe, plan.lengths, kind=headline, currency=wishes.currency, on=wishes.as_of
+        plan.model, plan.recipe, plan.lengths, kind=headline, currency=wishes.currency, prices=wishes.prices
     )
     lines: list[OfferLine] = []
     for card, run in held:
         if run is not None:
-            found = market(card.gpu, card.count, wishes.kinds, wishes.currency, wishes.as_of)
+            found = market(card.gpu, card.count, wishes.kinds, wishes.currency, wishes.prices)
             lines += offer_lines(card.gpu, found.offers, card.count, run, wishes.currency, wishes.as_of)
     notes = [message("no GPU was stated, so the time and the bill are unknown; name one with --gpu")]
     return replace(
@@ -156,7 +165,7 @@ def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes, resolved: Resolved) -
     stated = measured_fit(plan.peak, plan.context, usable)
     judged = judge_cluster(model, recipe, cluster, stated)
     run, unknown = _run(model, recipe, cluster, resolved)
-    found = market(cluster.gpu, cluster.count, wishes.kinds, wishes.currency, wishes.as_of)
+    found = market(cluster.gpu, cluster.count, wishes.kinds, wishes.currency, wishes.prices)
     bill = None
     if run is not None:
         bill = run_bill(model, recipe, cluster, run, found.price, wishes.currency)
@@ -173,6 +182,9 @@ def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes, resolved: Resolved) -
         remedies=helped,
         prices=found.summaries,
         price=found.price.unit_price if found.price else None,
+        price_source=found.price.source if found.price else "",
+        price_quoted=found.price.quoted if found.price else None,
+        rate=_rate(found, wishes),
         offers=offer_lines(cluster.gpu, found.offers, cluster.count, run, wishes.currency, wishes.as_of),
         run=run,
         run_unknown=unknown,
@@ -211,6 +223,11 @@ def _deadline(run: Run | None, wishes: Wishes) -> Limit | None:
     return within_deadline(hours, wishes.deadline_seconds)
 
 
+def _rate(found: Market, wishes: Wishes) -> Rate | None:
+    quoted = {offer.price.currency for offer in found.offers} - {wishes.currency}
+    return rate_between(min(quoted), wishes.currency, on=wishes.as_of) if quoted else None
+
+
 def _notes(found: Market, run: Run | None, wishes: Wishes, plan: Plan) -> tuple[Message, ...]:
     notes = []
     samples, cap = plan.lengths.samples, plan.recipe.max_samples
@@ -218,6 +235,8 @@ def _notes(found: Market, run: Run | None, wishes: Wishes, plan: Plan) -> tuple[
         notes.append(
             message("max_samples takes {cap} of the {samples} samples", cap=f"{cap:,}", samples=f"{samples:,}")
         )
+    if wishes.offers is not None:
+        notes.append(message(REFRESHED))
     if found.price is None:
         notes.append(message("no published {kinds} price of this card is known", kinds=" or ".join(wishes.kinds)))
     if run is not None and run.upper_bound:

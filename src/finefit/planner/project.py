@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from finefit.catalog.currency import convert
+from finefit.catalog.offers import PriceList
 from finefit.catalog.storage import Tariff, all_tariffs
 from finefit.cost import (
     Bill,
@@ -77,7 +78,12 @@ class Job:
     run: Run | None
     settings: CostSettings
     currency: str
-    on: dt.date
+    prices: PriceList
+
+    @property
+    def on(self) -> dt.date:
+        """The day of the answer."""
+        return self.prices.on
 
 
 def refuse_spot(saving: Saving | None, run: Run | None, recipe: Recipe) -> None:

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from finefit.catalog.commitments import all_commitments
 from finefit.catalog.currency import convert
-from finefit.catalog.offers import Kind, drift_band, offers_for
+from finefit.catalog.offers import Kind, drift_band
 from finefit.catalog.purchases import purchases_of
 from finefit.cost import Limit, Price, within_deadline
 from finefit.cost.owned import HOST_KILOWATTS, Owned
@@ -55,7 +55,9 @@ class TermLine:
 
 def term_lines(job: Job, saving: Saving | None, deadline_seconds: float | None) -> tuple[TermLine, ...]:
     """Every kind of terms, on-demand first; those without a price say what to state."""
-    prices = {kind: market(job.cluster.gpu, job.cluster.count, (kind,), job.currency, job.on).price for kind in Kind}
+    prices = {
+        kind: market(job.cluster.gpu, job.cluster.count, (kind,), job.currency, job.prices).price for kind in Kind
+    }
     hourly = prices[Kind.ON_DEMAND]
     lines = [_rented(job, str(kind), price, hourly, saving, deadline_seconds) for kind, price in prices.items()]
     return (
@@ -91,7 +93,7 @@ def _rented(
 def _whole_servers(job: Job, hourly: Price | None, deadline: float | None) -> list[TermLine]:
     """Bare metal: servers of more GPUs than the job needs, let whole by the month or the year; all GPUs are paid."""
     count = job.cluster.count
-    offers = offers_for(job.cluster.gpu.id, kinds=(Kind.MONTHLY, Kind.YEARLY), count=_LARGEST_SERVER, on=job.on)
+    offers = job.prices.of(job.cluster.gpu.id, kinds=(Kind.MONTHLY, Kind.YEARLY), count=_LARGEST_SERVER)
     lines = []
     for offer in offers:
         if offer.min_gpus < _LARGEST_SERVER or offer.min_gpus <= count:
@@ -115,7 +117,7 @@ def _committed(job: Job, hourly: Price | None, deadline: float | None) -> list[T
     for term in all_commitments():
         own = [
             offer
-            for offer in offers_for(job.cluster.gpu.id, kinds=(Kind.ON_DEMAND,), count=job.cluster.count, on=job.on)
+            for offer in job.prices.of(job.cluster.gpu.id, kinds=(Kind.ON_DEMAND,), count=job.cluster.count)
             if offer.provider.lower() == term.provider.lower()
         ]
         if not own:

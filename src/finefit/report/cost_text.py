@@ -8,7 +8,7 @@ from finefit.cost import Bill, BillItem, Limit
 from finefit.planner.comparisons import ClusterLine, ManagedLine
 from finefit.planner.cost_answer import CostAnswer
 from finefit.planner.term_lines import TermLine
-from finefit.report import memory_text, text
+from finefit.report import memory_text, money_text, text
 from finefit.report.i18n import N_, Translator
 from finefit.report.layout import Page
 
@@ -44,6 +44,7 @@ def cost_page(answer: CostAnswer, language: str, *, cells: int) -> Page:
     method = text.name(text.METHODS, answer.recipe.method_label, t)
     page.heading(" · ".join([answer.model.name, method, memory_text.gpus(answer.cluster, t)]))
     _summary(answer, page, t)
+    money_text.explained(answer.step_explained, page, t)
     _bill(t("One run"), answer.project.run, page, t)
     _bill(t("The project"), answer.project.whole, page, t)
     _sources(answer, page, t)

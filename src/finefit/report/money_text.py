@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 from finefit.cost import BillItem, Span
 from finefit.planner.answer import Fits
 from finefit.planner.plan import OfferLine, Plan, Remedy
+from finefit.planner.step_parts import StepPart
 from finefit.report import text
 from finefit.report.i18n import Translator
 from finefit.report.layout import Page
@@ -96,14 +98,15 @@ def time(plan: Plan, page: Page, t: Translator) -> None:
         hours = text.duration(run.checkpoint_seconds / 3600, t)
         page.line(t("Writing checkpoints takes {hours} of the run.", hours=hours), indent=2)
     page.bullets(t.sentence(each) for each in (*run.step.reasons, *run.notes))
-    if plan.step_explained:
-        _explained(plan, page, t)
+    explained(plan.step_explained, page, t)
 
 
-def _explained(plan: Plan, page: Page, t: Translator) -> None:
+def explained(parts: Sequence[StepPart], page: Page, t: Translator) -> None:
     """A line for each part of a step: seconds, share, work, and the constants it meets."""
+    if not parts:
+        return
     page.heading(t("Where the time of a step goes"))
-    for part in plan.step_explained:
+    for part in parts:
         name = text.name(text.TIMES, part.name, t)
         seconds = t("{seconds} s", seconds=text.figures(part.seconds))
         page.line(t("{what}: {seconds}, {share}", what=name, seconds=seconds, share=text.percent(part.share)), indent=2)
@@ -135,11 +138,8 @@ def bill(plan: Plan, page: Page, t: Translator) -> None:
         return
     page.heading(t("Cost"))
     if plan.price:
-        dated = text.date(plan.price.as_of) if plan.price.as_of else t("date unknown")
-        page.line(
-            t("At {price} a GPU-hour (median, on demand, {date}).", price=text.money(plan.price, t), date=dated),
-            indent=2,
-        )
+        price, source = text.both(plan.price, plan.price_quoted, t), t.sentence(plan.price_source)
+        page.line(t("At {price} a GPU-hour ({source}).", price=price, source=source), indent=2)
     if plan.bill_per_1000:
         cost = bound(text.money(plan.bill_per_1000, t), plan.run, t)
         page.line(t("1,000 samples: {cost}.", cost=cost), indent=2)
@@ -201,10 +201,13 @@ def offers(plan: Plan, page: Page, t: Translator) -> None:
         t("the run") if whole else t("1,000 samples"),
     ]
     page.table([head, *(_offer(offer, whole, t) for offer in plan.offers[:_OFFERS])], "lrrrrr")
+    if plan.rate:
+        page.line(text.converted(plan.rate, t), indent=2)
 
 
 def _offer(offer: OfferLine, whole: bool, t: Translator) -> list[str]:
     drift = text.money_range([offer.price * factor for factor in offer.drift], t, mark=" - ")
     who = offer.provider if offer.kind == "on-demand" else f"{offer.provider}, {text.name(text.KINDS, offer.kind, t)}"
-    cost = text.money(offer.total if whole else offer.per_1000, t)
+    quoted = offer.total if whole else offer.per_1000
+    cost = text.money(offer.converted or quoted, t)
     return [who, str(offer.gpus_billed), text.money(offer.price, t), drift, str(offer.age_days), cost]
