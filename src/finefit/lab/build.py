@@ -85,7 +85,7 @@ def load_model(
     try:
         with torch.device(device):
             module: Any = config.build(auto, **settings)
-    except ValueError as error:  # Gemma 2 has no SDPA
+    except (ValueError, KeyError) as error:  # Gemma 2 has no SDPA; Falcon looks its classes up by name
         raise NotModelled(
             f"transformers cannot run {model.family} with attention {recipe.attention!r}", fix="use eager"
         ) from error
