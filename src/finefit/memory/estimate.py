@@ -13,7 +13,7 @@ from finefit.memory.evaluation import PHASE, evaluation_recipe, followed_by
 from finefit.memory.peak import Peak
 from finefit.memory.played import evaluated, played
 from finefit.memory.timeline import Timeline
-from finefit.step.build import check_length
+from finefit.step.refusals import check_length
 from finefit.step.size import Dims
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from finefit.errors import InputError, NotModelled
 from finefit.step.attention import WIDE_ROTARY
-from finefit.step.decoder import MODELLED, Decoder, Positions, attention_in_use
+from finefit.step.decoder import Decoder, Positions, attention_in_use
 from finefit.step.linear import Linears
 from finefit.step.loss import chunked_loss, full_loss, fused_linear_loss
 from finefit.step.net import Net
 from finefit.step.ops import COMPARE, Param, Step
 from finefit.step.preference import LOGPROBS, inplace_loss, logprob_loss, score_loss, value_head_loss
+from finefit.step.refusals import refuse
 from finefit.step.size import Size
 from finefit.step.tape import TOKENS, Ref, Tape
 from finefit.step.versions import boolean_masks, keeps_triangle, masks_window, version_tuple
@@ -441,40 +441,6 @@ def _folds(
     return out
 
 
-def _refuse(model: Model, recipe: Recipe) -> None:
-    """What would be wrong in silence is said instead."""
-    if model.head in DECODERS and model.family not in MODELLED:
-        what = f"the memory of {model.family} models is not modelled yet ({model.name})"
-        raise NotModelled(what, fix="parameter counts are exact; for memory take a family listed in the README")
-    if model.experts is not None and recipe.fused_kernels:
-        what = f"Liger's kernels for mixtures of experts are not modelled yet ({model.name})"
-        raise NotModelled(what, fix="leave enable_liger_kernel out: memory without it is at least as large")
-    version = recipe.stack.get("transformers")
-    if model.experts is not None and version is not None and version_tuple(version) < (5,):
-        what = f"experts of transformers {version}, each a module of its own, are not modelled yet ({model.name})"
-        raise NotModelled(what, fix="plan it with transformers 5, which stacks the experts of a layer in one tensor")
-    if model.checkpoint_quant and not (recipe.quant and recipe.quant.kind == model.checkpoint_quant):
-        what = f"{model.checkpoint_quant} checkpoints are not modelled yet ({model.name})"
-        raise NotModelled(what, fix="take the 16-bit checkpoint with quantization_bit 4 or 8")
-    if recipe.checkpointing not in ("none", "full"):
-        raise NotModelled(f"{recipe.checkpointing} gradient checkpointing is not modelled yet", fix="use none or full")
-    if recipe.compiled:
-        raise NotModelled("torch.compile is not modelled yet", fix="leave it out: eager memory is at least as large")
-
-
-def check_length(model: Model, recipe: Recipe) -> None:
-    """A learned position table has no row for a longer sample.
-
-    Raises:
-        InputError: the sequence is longer than the table.
-    """
-    if model.position == "learned" and recipe.seq_len > model.max_position > 0:
-        raise InputError(
-            f"{model.name} has positions for {model.max_position} tokens, not for {recipe.seq_len}",
-            fix=f"set the sequence length to at most {model.max_position}",
-        )
-
-
 def build_step(
     model: Model, recipe: Recipe, *, folded: bool = False, frozen: bool = False, records: bool = True
 ) -> Step:
@@ -486,7 +452,7 @@ def build_step(
     Raises:
         NotModelled: a family, quantisation or mode whose operations are not written down here yet.
     """
-    _refuse(model, recipe)
+    refuse(model, recipe)
     if model.head == "seq2seq":
         from finefit.step.seq2seq import Seq2Seq  # it builds on the class above
 

@@ -54,11 +54,21 @@ class Net:
             return self.alias(x)
         return self.tape.op("to", [x], x.numel, dtype, symbols=x.symbols, category=category)
 
+    def wide(self, x: Ref) -> Ref:
+        """The input of an operation that autocast runs in fp32 (aten/src/ATen/autocast_mode.h AT_FORALL_FP32)."""
+        return x if self.autocast is None else self.cast(x, DType.FP32)
+
     def add(self, a: Ref, b: Ref) -> Ref:
         """``a + b`` of equal shapes: the gradient is handed on, nothing is saved."""
         dtype = promote(a.dtype, b.dtype)
         wide = a.dtype == b.dtype
         return self.tape.op("add", [a, b], a.numel, dtype, symbols=a.symbols, passes=wide)
+
+    def sub(self, a: Ref, b: Ref) -> Ref:
+        """``a - b`` of equal shapes: the gradient is handed on to ``a`` and negated for ``b``."""
+        dtype = promote(a.dtype, b.dtype)
+        passes = (a.dtype == dtype, False)
+        return self.tape.op("sub", [a, b], a.numel, dtype, symbols=a.symbols, passes=passes)
 
     def mul(self, a: Ref, b: Ref, name: str = "mul") -> Ref:
         """``a * b``; ``b`` may be broadcast. Each factor is saved for the other's gradient."""
@@ -196,7 +206,9 @@ class Net:
         """``F.layer_norm``: one kernel, saves its input, mean and reciprocal deviation in fp32."""
         weight, bias = f"{name}.weight", f"{name}.bias"
         params = tuple(p for p in (weight, bias) if p in self.tape.params and self.trainable(p))
-        source = self.cast(x, DType.FP32) if self.autocast is not None else self.alias(x)  # on autocast's fp32 list
+        source = self.alias(x)
+        if self.autocast is not None:  # on autocast's fp32 list; NemotronLayerNorm1P casts to autocast's type itself
+            source = self.cast(x, self.autocast if self.model.family == "nemotron" else DType.FP32)
         stats = [
             self.tape.op(stat, [], 1, DType.FP32, symbols=x.symbols, needs_grad=False) for stat in ("mean", "rstd")
         ]

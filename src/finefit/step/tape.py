@@ -109,7 +109,7 @@ class Tape:
         save_out: bool = False,
         keeps: Iterable[Ref] = (),
         keep_out: bool = False,
-        passes: bool = False,
+        passes: bool | tuple[bool, ...] = False,
         params: tuple[str, ...] = (),
         temps: tuple[Size, ...] = (),
         temps_assumed: tuple[Size, ...] = (),
@@ -123,9 +123,10 @@ class Tape:
     ) -> Ref:
         """Run one operation with one new output of ``numel`` × symbols elements.
 
-        ``passes``: the backward hands the incoming gradient on instead of making new ones.
+        ``passes``: the backward hands the incoming gradient on instead of making new ones; of each input, or of all.
         """
-        sources = [r for r in inputs if self.values[r.value].needs_grad]
+        handed = passes if isinstance(passes, tuple) else (passes,) * len(inputs)
+        sources = [(r, on) for r, on in zip(inputs, handed, strict=True) if self.values[r.value].needs_grad]
         grad = self.records and (bool(sources or params) if needs_grad is None else needs_grad)
         out = self._value(numel, symbols, dtype, None, grad)
         kept: tuple[int, ...] = ()
@@ -137,7 +138,7 @@ class Tape:
                 self.path,
                 (out.value,),
                 (out.value,),
-                tuple((r.value, "pass" if passes else "new") for r in sources) if grad else (),
+                tuple((r.value, "pass" if on else "new") for r, on in sources) if grad else (),
                 kept,
                 params if grad else (),
                 temps,
