@@ -25,7 +25,9 @@ _PACKAGES = (
     "planner",
     "resolve",
     "speed",
+    "step",
     "units.py",
+    "workload",
 )
 _ERRORS = ("InputError", "NotModelled", "SourceUnreachable", "UnknownGpu", "UnknownModel")
 _SILENT_MODULES = (

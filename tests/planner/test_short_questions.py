@@ -61,3 +61,11 @@ def test_a_gpu_alone_gives_the_largest_models() -> None:
 def test_nothing_at_all_is_asked_back() -> None:
     with pytest.raises(InputError, match="nothing to plan"):
         api.plan(as_of=DAY)
+
+
+def test_a_method_that_is_refused_is_left_out_by_name() -> None:
+    """transformers from 5.5 on does not quantise FalconLinear (integrations/bitsandbytes.py)."""
+    table = api.memory("tiiuae/falcon-7b")
+    assert isinstance(table, MethodTable)
+    assert {cell.method for cell in table.cells} == {"full", "lora"}
+    assert [each for each in table.warnings if each.startswith("QLoRA is left out: transformers from 5.5")]

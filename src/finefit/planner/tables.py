@@ -24,6 +24,7 @@ from finefit.workload.parameters import parameter_count, quantised_numel
 
 LENGTHS = (1024, 2048, 4096)
 METHODS = ("full", "lora", "qlora")  # those that the tables compare
+_SAID = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
 RANK = 16  # between PEFT's default of 8 and the 64 of the QLoRA paper; adapters are a percent of the weights
 _LENGTH = 2048  # of the models a card trains
 _EACH = 2  # models shown for a method: each takes a replay of its whole step
@@ -60,6 +61,7 @@ def method_table(
                 cells.append(_cell(one.model, one.workload(cluster).recipe, name, cluster))
             except NotModelled as problem:
                 refused = problem
+                warnings[f"{_SAID.get(name, name)} is left out: {problem.what}"] = None
                 continue
             assumptions.update(dict.fromkeys(one.assumptions))
             warnings.update(dict.fromkeys(one.warnings))

@@ -55,7 +55,7 @@ def bloom_gelu(net: Net, x: Ref) -> Ref:
 
 
 def xielu(net: Net, x: Ref) -> Ref:
-    """``XIELUActivation._xielu_python``, which runs without the experimental CUDA package; autocast: ``expm1`` in fp32."""
+    """``XIELUActivation._xielu_python``, which runs without the CUDA package; autocast runs ``expm1`` in fp32."""
     tape, numel, symbols = net.tape, x.numel, x.symbols
     alpha = f"{tape.path}.act_fn.alpha_p"  # one element, but a dimension: it takes part in type promotion
     trained, dtype = net.trainable(alpha), DType.FP32 if net.autocast else net.weight_dtype(alpha)

@@ -299,17 +299,31 @@ PEFT_DEFAULT_TARGETS: dict[str, tuple[str, ...]] = {
 }
 
 # transformers 5.24.0 conversion_mapping.py _MODEL_TO_CONVERSION_PATTERN
-_AS_QWEN2_MOE = (
-    "qwen2_moe qwen3_moe olmoe glm4_moe dots1 ernie4_5_moe deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite "
-    "glm_moe_dsa longcat_flash solar_open mellum qwen3_next hunyuan_v1_moe"
-)
+_AS_QWEN2_MOE = [
+    "qwen2_moe",
+    "qwen3_moe",
+    "olmoe",
+    "glm4_moe",
+    "dots1",
+    "ernie4_5_moe",
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_v32",
+    "glm4_moe_lite",
+    "glm_moe_dsa",
+    "longcat_flash",
+    "solar_open",
+    "mellum",
+    "qwen3_next",
+    "hunyuan_v1_moe",
+]
 _V4_EXPERTS = frozenset({"gate", "gate_proj", "up_proj", "down_proj"})
 # Targets that peft from 0.19 on turns into the router's and the experts' tensors, where transformers 5 stacks
 # them (peft 0.21.2 utils/transformers_weight_conversion.py _MOE_TARGET_MODULE_MAPPING). A shared expert of the
 # same names then gets no adapter.
 EXPERT_TARGETS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("mixtral", "minimax", "minimax_m2"), frozenset({"gate", "w1", "w2", "w3"})),
-    **dict.fromkeys(_AS_QWEN2_MOE.split(), _V4_EXPERTS),
+    **dict.fromkeys(_AS_QWEN2_MOE, _V4_EXPERTS),
 }
 
 
