@@ -260,3 +260,13 @@ def test_the_bill_explains_the_time_of_a_step_as_the_plan_does() -> None:
     assert bill.run and bill.step_explained == plan.step_explained
     assert sum(part.seconds for part in bill.step_explained) == pytest.approx(bill.run.step_seconds, rel=0.2)
     assert answer().step_explained == ()
+
+
+def test_checkpoints_are_written_once_in_the_bill() -> None:
+    """Interruptions hold the writes at the best interval; the config's own writes are not paid beside them."""
+    found = answer(hours_between_interruptions="100")
+    assert found.run and found.run.hours and found.run.checkpoint_seconds > 0 and found.project.lost
+    hours = next(item.quantity for item in found.project.run.items if item.name == "GPU-hours")
+    assert hours is not None
+    saved = float(hours.likely) / 2 + found.run.checkpoint_seconds / 3600
+    assert saved == pytest.approx(found.run.hours)

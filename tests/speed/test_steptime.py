@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speed_cases import (
     A100,
+    ALL_LINEAR,
     CARDS,
     GPT2,
     H100,
@@ -77,6 +78,35 @@ def test_adamw_is_bound_by_memory_bandwidth():
 def test_sgd_moves_fewer_bytes_than_adamw():
     plain = step_time(LLAMA_7B, full(optimizer=Optimizer("sgd")), on(A100))
     assert plain.optimizer == pytest.approx(6_738_415_616 * 6 / 2.039e12)  # bf16: read p and g, write p
+
+
+def test_muon_multiplies_what_newton_schulz_multiplies():
+    """Five times X·Xᵀ, A·A and B·X for each matrix, counted on the products' shapes (Jordan 2024, muon.py)."""
+    model = replace(LLAMA_7B, layers=1)
+
+    def product(m: int, k: int, n: int) -> float:
+        return 2.0 * m * k * n
+
+    flops = 0.0
+    for short, long, count in ((4096, 4096, 4), (4096, 11008, 3)):
+        three = product(short, long, short) + product(short, short, short) + product(short, short, long)
+        flops += 5 * three * count
+    muon, adamw = (step_time(model, full(optimizer=Optimizer(name)), on(A100)) for name in ("muon", "adamw"))
+    assert muon.optimizer - adamw.optimizer >= flops / (312e12 * gemm_rate(A100)[0].value)
+    assert any("no measured run" in why for why in muon.reasons) and muon.spread > adamw.spread
+
+
+@pytest.mark.parametrize("name", ["adafactor", "came", "galore_adamw", "apollo_adamw", "lomo", "adalomo"])
+def test_optimizers_with_temporaries_take_longer_and_say_what_that_rests_on(name):
+    optimizer = Optimizer(name, rank=128, targets=ALL_LINEAR)
+    time = step_time(LLAMA_7B, full(optimizer=optimizer), on(A100))
+    assert time.optimizer > step_time(LLAMA_7B, full(), on(A100)).optimizer
+    assert any(name in why for why in time.reasons)
+
+
+def test_an_optimizer_whose_states_rest_on_the_host_takes_the_hosts_time():
+    time = step_time(LLAMA_7B, full(optimizer=Optimizer("grokadamw")), on(A100))
+    assert time.optimizer == pytest.approx(6.74 * 2.5, rel=0.01)
 
 
 def test_cpu_adam_takes_seconds_a_billion():
@@ -196,7 +226,6 @@ def test_a_card_without_measurements_takes_its_architectures_value(card, share, 
         (gpu("mi300x", "CDNA3", 1307, 5325), full()),
         (A100, full(weight_dtype=DType.FP32)),
         (replace(RTX_4090, bf16_flops=None), full()),
-        (A100, full(optimizer=Optimizer("galore_adamw"))),
     ],
 )
 def test_what_nobody_measured_is_refused(card, recipe):

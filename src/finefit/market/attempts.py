@@ -82,7 +82,9 @@ def read_place(place: str, timeout: float) -> str:
             with Path(place).expanduser().open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
         except OSError as problem:
-            raise InputError(f"cannot be read: {problem}", where=place, fix="name a CSV or JSON file") from None
+            raise InputError(
+                f"cannot be read: {problem.strerror}", where=place, fix="name a CSV or JSON file"
+            ) from None
     if len(data) > MAX_BYTES:
         raise InputError("the file is too large for prices", where=place, fix="name a smaller one")
     try:

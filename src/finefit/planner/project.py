@@ -109,11 +109,12 @@ def project(job: Job, kind: str, price: Price | None, term: Decimal | None = Non
         term: hours that are paid at least, used or not; those of the kind where None.
     """
     load, gpus, own = work(job.model, job.recipe), job.cluster.count, job.settings
-    hours = span_of(job.run)
     checkpoint = checkpoint_bytes(load.parameters, load.trained, job.recipe)
     result = result_bytes(load.parameters, load.trained, job.recipe)
     weights = load.parameters * job.model.checkpoint_dtype.bytes
     lost = lost_to(job, kind, checkpoint, weights)
+    # what interruptions waste holds the writing of checkpoints at the best interval: not the config's beside it
+    hours = span_of(job.run if job.run is None or lost is None else replace(job.run, checkpoint_seconds=0.0))
     disks = _tariffs(job, lambda t: t.kind == "block" and t.tier != "volume-stopped")
     cool = _tariffs(job, lambda t: t.kind == "object" and t.tier == "cool")
     stopped = _tariffs(job, lambda t: t.tier == "volume-stopped") or disks

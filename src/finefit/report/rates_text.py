@@ -32,7 +32,7 @@ def rates_page(found: RateList, language: str, *, cells: int) -> Page:
     )
     if len(found.rates) > len(shown):
         page.line(t("{n} more, see --json", n=len(found.rates) - len(shown)), indent=2)
-    if found.stale:
+    if found.stale and found.rates:
         page.line(t("! older than {days} days: finefit rates refresh takes today's.", days=FRESH_DAYS), indent=2)
     page.heading(t("As of {date}, catalogue {revision}.", date=text.date(found.as_of), revision=found.catalog_revision))
     return page

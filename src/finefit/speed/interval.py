@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from finefit.speed.constants import entry, gemm_rate
 from finefit.speed.traits import Traits
+from finefit.speed.update import is_unmeasured
 from finefit.workload.cluster import Cluster
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
@@ -59,6 +60,11 @@ def interval_of(
         special.append(
             ("new_card", f"{recipe.lora.kind} is given the time of LoRA: DoRA and OFT take up to 1.3 times it")
         )
+    if is_unmeasured(recipe):
+        name = recipe.optimizer.name
+        special.append(("new_card", f"{name}: AdamW's time and its own temporaries, no measured run of it is known"))
+        if recipe.optimizer.kind.low_rank == "galore":
+            special.append(("new_card", "GaLore's singular value decompositions are left out: a lower bound"))
     if cluster.nodes > 1 and not network_stated:
         special.append(("new_card", "the network between the machines is assumed"))
     if tokens < SHORT_TOKENS:

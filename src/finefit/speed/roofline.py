@@ -76,7 +76,7 @@ class Load:
             bytes a second of a machine's network cards together.
         times: micro-batches; bubble: idle share of a pipeline beside its work.
         updated: elements that the optimizer updates over the memory's bandwidth; on_host: elements that the CPU
-            updates; update_seconds: the update of plain SGD.
+            updates; update_seconds: plain SGD, and what other optimizers move and multiply on top.
     """
 
     matmul: float

@@ -14,6 +14,7 @@ from finefit.speed.constants import Rate, architecture, cache_bytes, gemm_rate, 
 from finefit.speed.interval import Interval, interval_of
 from finefit.speed.roofline import PARTS, Load, parts
 from finefit.speed.traits import Traits, traits
+from finefit.speed.update import update
 from finefit.speed.work import StepWork, work
 from finefit.workload.cluster import Cluster, Gpu
 from finefit.workload.dtypes import DType
@@ -128,7 +129,7 @@ def ask(model: Model, recipe: Recipe, cluster: Cluster, habits: Traits | None = 
     shards = habits.shard_ranks or ranks
     sent = traffic(load, model, recipe, ranks, habits.recomputed, min(shards, ranks))
     per_node = cluster.count // cluster.nodes
-    updated, on_host, direct = _update(load, recipe, ranks, bandwidth)
+    updated, on_host, direct = update(model, load, recipe, ranks, gpu)
     low = habits.precision != "16bit"
     asked = Load(
         matmul=(load.head_flops + (0 if low else load.linear_flops)) / peak,
@@ -215,23 +216,3 @@ def _attention(kind: str, gpu: Gpu) -> str:
 
 def _quant(recipe: Recipe) -> str:
     return "gptq" if recipe.quant and recipe.quant.kind == "gptq" else "bitsandbytes"
-
-
-def _update(load: StepWork, recipe: Recipe, ranks: int, bandwidth: float) -> tuple[float, float, float]:
-    """Elements the GPU's optimizer updates over its bandwidth, those the CPU's does, and seconds of plain SGD.
-
-    Sharded states divide it among the ranks; on the host nothing does. 8-bit Adam is given AdamW's time: it moves
-    less and computes more (torchtune: 5 % slower in all). So are the others that pass once over the elements of their
-    states.
-    """
-    if recipe.sharding.offload_optimizer:
-        return 0.0, float(load.trained), 0.0
-    shards = ranks if recipe.sharding.kind in ("zero1", "zero2", "zero3", "fsdp", "megatron") else 1
-    kind = recipe.optimizer.kind
-    if recipe.optimizer.name != "adamw" and (kind.each or kind.widened or kind.host or kind.low_rank):
-        raise NotModelled(f"the time of optimizer {recipe.optimizer.name!r} is not modelled", where="optimizer")
-    if recipe.optimizer.name == "sgd":
-        # weight and gradient read, weight written; momentum read and written
-        moved = (5 if recipe.optimizer.momentum else 3) * recipe.weight_dtype.bytes
-        return 0.0, 0.0, load.trained * moved / shards / bandwidth
-    return load.trained / shards / bandwidth, 0.0, 0.0
