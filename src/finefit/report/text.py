@@ -150,6 +150,7 @@ FIELDS = {
     "returns_cache": N_("keys and values returned in training"),
     "fused_kernels": N_("fused kernels"),
     "compiled": N_("compiled"),
+    "products": N_("matrix products in"),
     "padded": N_("padded rows"),
     "packing": N_("packing"),
     "eval_batch": N_("evaluation batch"),

@@ -181,6 +181,7 @@ def _choices(
     ):
         notes.source(field, flags.library(key))
     notes.derived("attention", f"transformers@{words.VERSION} takes SDPA")
+    notes.derived("products", "the layers multiply in the compute dtype")
     notes.derived("max_samples", "flags cut no data set")
     for field in ("reduce_bucket", "gather_bucket", "prefetch_bucket", "persistence_threshold", "max_live"):
         notes.source(f"sharding.{field}", Source(Origin.DEFAULT, "deepspeed@0.19.8"))

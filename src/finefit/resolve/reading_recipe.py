@@ -64,7 +64,7 @@ _ALL = {"all-linear", "all"}
 _SOURCES = {
     "task": "task", "method": "method", "lora": "method", "micro_batch": "micro_batch", "grad_accum": "grad_accum",
     "epochs": "epochs", "max_steps": "max_steps", "eval_batch": "eval_batch", "checkpointing": "checkpointing",
-    "reentrant": "reentrant", "loss": "loss", "fused_kernels": "fused_kernels", "quant": "quant_bits",
+    "reentrant": "reentrant", "loss": "loss", "fused_kernels": "fused_kernels", "products": "products", "quant": "quant_bits",
     "quant.kind": "quant_kind", "quant.double": "quant_double", "lora.rank": "rank", "lora.alpha": "lora_alpha",
     "trained": "method", "lora.kind": "method", "lora.block": "method", "lora.feedforward": "method",
     "lora.dropout": "lora_dropout", "lora.targets": "lora_targets", "lora.modules_to_save": "modules_to_save",
@@ -150,6 +150,8 @@ def recipe_of(reading: Reading, said: Said, model: Model, lengths: Lengths, note
         )
         checkpointing = "none"
     notes.derived("compiled", "planned as eager execution")
+    if "products" not in notes.sources:
+        notes.derived("products", "the layers multiply in the compute dtype")
     notes.derived("max_samples", "every sample of the data is used")
     alone(notes)
     parallel, beside = parallel_of(reading, notes), beside_of(reading, notes)
@@ -179,6 +181,7 @@ def recipe_of(reading: Reading, said: Said, model: Model, lengths: Lengths, note
         attention=attention,
         loss=reading.text("loss") or "full",
         fused_kernels=bool(reading.get("fused_kernels")),
+        products=reading.text("products") or "16bit",
         sharding=shards,
         parallel=parallel,
         beside=beside,

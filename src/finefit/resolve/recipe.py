@@ -70,6 +70,7 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
         ("epochs", "num_train_epochs"),
         ("max_steps", "max_steps"),
         ("compiled", "torch_compile"),
+        ("products", "fp8"),
     ):
         notes.source(field, settings.source(key))
     beside = beside_of(settings, task, model, notes)
@@ -110,6 +111,7 @@ def recipe_of(settings: Settings, model: Model, lengths: Lengths, notes: Notes) 
         attention=attention,
         loss=loss,
         fused_kernels=kernels,
+        products="fp8" if settings.flag("fp8") else "16bit",
         sharding=shards,
         beside=beside,
         epochs=_epochs(settings),

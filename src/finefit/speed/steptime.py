@@ -21,6 +21,7 @@ from finefit.workload.dtypes import DType
 from finefit.workload.model import Model
 from finefit.workload.recipe import Recipe
 
+_BEFORE_FP8 = ("pascal", "volta", "turing", "ampere")  # compute capability below 8.9 (torchao 0.18.0 float8)
 _GENERATING = frozenset({"grpo", "rloo", "ppo"})
 
 
@@ -126,7 +127,7 @@ def ask(model: Model, recipe: Recipe, cluster: Cluster, habits: Traits | None = 
     load, gpu, parallel = work(model, recipe, habits.recomputed), cluster.gpu, recipe.parallel
     peak, bandwidth = _peak(gpu, recipe), cluster.gpu.bandwidth
     ranks = max(1, cluster.count // (parallel.tensor * parallel.pipeline))
-    shards = habits.shard_ranks or ranks
+    shards = habits.shard_ranks or max(1, ranks // parallel.replicas)
     sent = traffic(load, model, recipe, ranks, habits.recomputed, min(shards, ranks))
     per_node = cluster.count // cluster.nodes
     updated, on_host, direct = update(model, load, recipe, ranks, gpu)
@@ -203,6 +204,8 @@ def _peak(gpu: Gpu, recipe: Recipe) -> float:
             fix="train in bf16 or fp16 (bf16: true)",
         )
     peak = gpu.bf16_flops if dtype is DType.BF16 else gpu.fp16_flops
+    if recipe.products != "16bit" and gpu.arch.lower().startswith(_BEFORE_FP8):
+        raise NotModelled(f"{gpu.name} has no fp8 matrix units", where="precision", fix="train in bf16 on this card")
     if peak is None:
         raise NotModelled(f"{gpu.name} has no {dtype} matrix units", where="precision", fix="use fp16 on this card")
     return peak

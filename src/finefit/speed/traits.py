@@ -62,6 +62,7 @@ def traits(model: Model, recipe: Recipe) -> Traits:
         recomputed=1.0 if recipe.checkpointing == "full" else 0.0,
         adapters=0 if recipe.compiled else targets,
         wrapped_adapters=2 * targets if wraps else 0,
+        precision=recipe.products,
     )
 
 

@@ -224,6 +224,8 @@ class Recipe:
         keeps_outputs: the training loop holds the model's outputs through backward.
         returns_cache: the forward is asked for keys and values, as config.use_cache does unless a tool turns
             it off; transformers' Trainer turns it off from 5.0 on (``TrainingArguments.use_cache``).
+        products: what the layers' matrix products are computed in: "16bit" | "fp8" | "mxfp8", from weights and
+            activations that are kept in 16 or 32 bits.
         stack: library versions the step follows, {"transformers": "5.24.0"}.
     """
 
@@ -249,6 +251,7 @@ class Recipe:
     returns_cache: bool = False
     fused_kernels: bool = False  # Liger RMSNorm/SwiGLU/RoPE in place of the eager modules
     compiled: bool = False
+    products: str = "16bit"
     sharding: Sharding = field(default_factory=Sharding)
     parallel: Parallel = field(default_factory=Parallel)
     beside: Beside = field(default_factory=Beside)

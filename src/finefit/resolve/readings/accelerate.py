@@ -47,7 +47,8 @@ def reading(said: Said) -> Reading:
     draft.put("nodes", draft.integer("num_machines", minimum=1), "num_machines")
     shared.parallel(draft, _DEGREES)
     if str(draft.raw("mixed_precision")).lower() == "fp8" or draft.stated("fp8_config"):
-        draft.refuse("fp8 training", "set mixed_precision: bf16", "mixed_precision")
+        draft.put("products", "fp8", "mixed_precision")
+        draft.assumptions.append("fp8 products are planned in bf16, whose inputs take more memory")
     return draft.reading("launcher")
 
 

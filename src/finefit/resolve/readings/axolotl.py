@@ -75,6 +75,7 @@ def reading(said: Said) -> Reading:
         if draft.flag(key):
             draft.assumptions.append(f"{draft.where(key)}: {what}, an upper bound")
     if draft.flag("fp8"):
+        draft.put("products", "fp8", "fp8")
         draft.assumptions.append(
             f"{draft.where('fp8')}: weights, states and saved activations keep their 16 or 32 bits; the fp8 copies "
             "that one product makes are not counted"

@@ -58,6 +58,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "completion": "tokens generated after a row of seq_len tokens",
         "token_budget": "tokens that rows without padding fill together in a micro-batch",
         "compiled": "torch.compile is on",
+        "products": "fp8, mxfp8 where the layers multiply in them",
         "reference": "none, copy, self: what the loss compares with, where the usual rule is not enough",
         "reference_dtype": "dtype of a frozen copy",
         "reference_offload": "the copy rests in host memory",

@@ -76,7 +76,9 @@ def reading(said: Said) -> Reading:
     draft.derive("reentrant", False, "checkpoint_wrapper is not reentrant (torchtitan@0.2.2)")
     draft.put("compiled", draft.flag("compile.enable"), "compile.enable")
     converters = draft.names("model.converters")
-    if any("float8" in name or "mx" in name for name in converters):
+    low = next((kind for kind in ("float8", "mx") if any(kind in name for name in converters)), None)
+    if low is not None:
+        draft.put("products", "fp8" if low == "float8" else "mxfp8", "model.converters")
         draft.assumptions.append("fp8 products are planned in bf16, whose inputs take more memory")
     shared.gpus(draft)
     return draft.reading()
