@@ -122,7 +122,7 @@ def _score_or_reason(row: Row) -> Score | str:
         return score(row)
     except FinefitError as error:
         return str(error)
-    except RuntimeError as error:  # a run that the libraries refuse on a GPU too
+    except (RuntimeError, AttributeError) as error:  # a run that the libraries refuse on a GPU too
         return f"the libraries fail: {str(error).splitlines()[0]}"
 
 

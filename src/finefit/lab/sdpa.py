@@ -87,8 +87,9 @@ def attention(arch: str) -> Callable[..., torch.Tensor]:
             return aten._scaled_dot_product_efficient_attention(
                 query, key, value, attn_mask, grad, dropout_p, is_causal, scale=scale
             )[0]
-        return aten._scaled_dot_product_attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
-        )[0]
+        with torch.autocast("cuda", enabled=False):  # the operator's autocast kernel runs what is inside without it
+            return aten._scaled_dot_product_attention_math(
+                query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+            )[0]
 
     return scaled_dot_product_attention

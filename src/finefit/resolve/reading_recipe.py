@@ -64,8 +64,9 @@ _ALL = {"all-linear", "all"}
 _SOURCES = {
     "task": "task", "method": "method", "lora": "method", "micro_batch": "micro_batch", "grad_accum": "grad_accum",
     "epochs": "epochs", "max_steps": "max_steps", "eval_batch": "eval_batch", "checkpointing": "checkpointing",
-    "reentrant": "reentrant", "loss": "loss", "fused_kernels": "fused_kernels", "products": "products", "quant": "quant_bits",
-    "quant.kind": "quant_kind", "quant.double": "quant_double", "lora.rank": "rank", "lora.alpha": "lora_alpha",
+    "reentrant": "reentrant", "loss": "loss", "fused_kernels": "fused_kernels", "products": "products",
+    "quant": "quant_bits", "quant.kind": "quant_kind", "quant.double": "quant_double",
+    "lora.rank": "rank", "lora.alpha": "lora_alpha",
     "trained": "method", "lora.kind": "method", "lora.block": "method", "lora.feedforward": "method",
     "lora.dropout": "lora_dropout", "lora.targets": "lora_targets", "lora.modules_to_save": "modules_to_save",
     "sharding.kind": "strategy", "sharding.offload_optimizer": "offload", "sharding.offload_params": "offload",

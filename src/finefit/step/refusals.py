@@ -9,6 +9,9 @@ from finefit.workload.model import Model
 from finefit.workload.parameters import DECODERS
 from finefit.workload.recipe import Recipe
 
+# transformers 5.24.0: their modelling code computes the scores itself and sets no _supports_flash_attn
+_NO_FLASH = frozenset({"bloom", "mpt"})
+
 
 def refuse(model: Model, recipe: Recipe) -> None:
     """What would be wrong in silence is said instead.
@@ -32,6 +35,9 @@ def refuse(model: Model, recipe: Recipe) -> None:
     if model.checkpoint_quant and not (recipe.quant and recipe.quant.kind == model.checkpoint_quant):
         what = f"{model.checkpoint_quant} checkpoints are not modelled yet ({model.name})"
         raise NotModelled(what, fix="take the 16-bit checkpoint with quantization_bit 4 or 8")
+    if recipe.attention == "flash2" and model.family in _NO_FLASH:
+        what = f"transformers has no FlashAttention for {model.name}"
+        raise NotModelled(what, fix="use eager attention")
     if recipe.checkpointing not in ("none", "full"):
         raise NotModelled(f"{recipe.checkpointing} gradient checkpointing is not modelled yet", fix="use none or full")
     if recipe.compiled:
