@@ -24,8 +24,9 @@ import numpy as np
 
 from benchmarks.metrics import Score, counted, groups, macro, summary, worst
 from benchmarks.tables import percent, summaries, table
+from benchmarks.throughput_core import Skip, funnel
 from benchmarks.throughput_fit import STAGES, Array, Measured, fitted_table, left_out
-from benchmarks.throughput_rows import VALUE_COLUMNS, Question, Skip, measured_seconds, question
+from benchmarks.throughput_rows import VALUE_COLUMNS, Question, measured_seconds, question
 from finefit.errors import FinefitError, InputError, NotModelled
 from finefit.speed import StepTime, step_time
 from finefit.speed.constants import table as constants
@@ -112,6 +113,7 @@ def run(rows: Sequence[dict[str, str]], *, refit: bool = True) -> dict[str, Any]
         "macro": macro(by["source"]),
         "fine_tuning": summary([row.score(row.time.seconds) for row in core if _fine_tuning(row)]),
         "consumer": summary([row.score(row.time.seconds) for row in core if _consumer(row)]),
+        "funnel": funnel(rows),
         "skipped": counted(skipped),
         "groups": by,
         "peers": {"6ND/(0.45 peak)": _peer(core)},
@@ -286,7 +288,7 @@ def page(result: dict[str, Any]) -> str:
         if key in result
     }
     lines = {"installed constants": result} | refits | {"6ND/(0.45 peak)": peer}
-    blocks = [summaries("estimator", {name: _core(each) for name, each in lines.items()})]
+    blocks = [summaries("estimator", {name: _core(each) for name, each in lines.items()}), _funnel(result["funnel"])]
     blocks.append(
         "\n".join(
             f"{name}: {_inside(each)}every source counted once: median {percent(each['macro']['median_abs_error'])}, "
@@ -311,6 +313,14 @@ def page(result: dict[str, Any]) -> str:
     blocks.append("What the core rows leave open and was assumed:")
     blocks.append(table(["assumption", "rows"], [[what, str(n)] for what, n in result["assumed"].items()]))
     return "\n\n".join(blocks)
+
+
+def _funnel(steps: list[dict[str, Any]]) -> str:
+    names = ("fail", "fail_alone", "left")
+    return table(
+        ["condition of the core", "rows that fail it", "that fail it alone", "rows left after it"],
+        [[step["condition"], *(str(step[name]) for name in names)] for step in steps],
+    )
 
 
 def _core(each: dict[str, Any]) -> dict[str, Any]:

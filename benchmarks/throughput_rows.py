@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from benchmarks.throughput_core import Skip, kind_of, low_precision, mixture, whole
 from finefit.catalog.gpus import find_gpu
 from finefit.catalog.models import find
 from finefit.errors import FinefitError, UnknownGpu
@@ -17,7 +18,6 @@ from finefit.workload.parameters import parameter_count
 from finefit.workload.recipe import Parallel
 
 VALUE_COLUMNS = ("value", "tok_s_gpu", "step_s", "notes")  # what was measured, never an input of a prediction
-LOW_PRECISION = ("nvfp4", "mxfp8", "fp8-mx", "fp8")
 FULL = (
     "full",
     "full(pretrain)",
@@ -53,10 +53,6 @@ LADDER = (
 SPECIALS = {"tinyllama-1.1b": "TinyLlama/TinyLlama_v1.1", "chatglm3-6b": "THUDM/chatglm3-6b"}
 
 
-class Skip(Exception):
-    """A row that is not scored; the message says why, without the row's numbers."""
-
-
 @dataclass(frozen=True, slots=True)
 class Question:
     """What a row asks, and which of its fields had to be assumed.
@@ -86,11 +82,11 @@ def question(row: Mapping[str, str]) -> Question:
     model, gpu = _model(row, assumed), _gpu(row["gpu"])
     if not re.match(r"\d", row["micro_batch"]) or not re.fullmatch(r"\d+(\.\d+)?", row["tokens_per_microbatch"]):
         raise Skip("tokens a micro-batch not stated")
-    count, nodes = _whole(row, "n_gpus"), _whole(row, "n_nodes")
+    count, nodes = whole(row, "n_gpus"), whole(row, "n_nodes")
     parallel = Parallel(
-        _whole(row, "tp"),
-        _whole(row, "pp"),
-        _whole(row, "cp"),
+        whole(row, "tp"),
+        whole(row, "pp"),
+        whole(row, "cp"),
         _expert_ranks(row),
         vocabulary="megatron" in _stack(row),
     )
@@ -102,42 +98,6 @@ def question(row: Mapping[str, str]) -> Question:
     return Question(
         model, recipe, cluster, _habits(row, model, recipe, cluster, assumed), padding, kind, tuple(assumed)
     )
-
-
-def kind_of(row: Mapping[str, str]) -> str:
-    """Which rows it is scored with; the core is 16-bit, dense, without offload and on at most 256 GPUs.
-
-    Raises:
-        Skip: grade C, a precision that is not stated or not known, more than 256 GPUs.
-    """
-    if row.get("grade", "A") not in ("A", "B"):
-        raise Skip(f"grade {row['grade']}")
-    if _whole(row, "n_gpus") > 256:
-        raise Skip("more than 256 GPUs")
-    if row["offload"]:
-        return "offload"
-    if _mixture(row):
-        return "moe"
-    if _low_precision(row["dtype"]):
-        return "fp8"
-    if not re.search(r"bf16|bfloat16|fp16|float16", row["dtype"]):
-        raise Skip(f"precision {row['dtype'] or 'not stated'}")
-    return "dense 16-bit"
-
-
-def _mixture(row: Mapping[str, str]) -> bool:
-    total, active = row.get("params_total_b", ""), row.get("params_active_b", "")
-    if total and active:
-        return total != active
-    try:
-        return find(row["model"]).experts is not None
-    except FinefitError as error:
-        return "expert" in str(error) or "moe" in row["model"].lower() or "granite-4.0" in row["model"].lower()
-
-
-def _low_precision(dtype: str) -> str | None:
-    found = next((name for name in LOW_PRECISION if name in dtype.split(" ")[0]), None)
-    return "mxfp8" if found == "fp8-mx" else found
 
 
 def _model(row: Mapping[str, str], assumed: list[str]) -> Model:
@@ -162,7 +122,7 @@ def _model(row: Mapping[str, str], assumed: list[str]) -> Model:
             continue
         if model is not None:
             return replace(model, layers=int(layers[1]), layer_types=()) if layers else model
-    if not row.get("params_total_b") or _mixture(row):
+    if not row.get("params_total_b") or mixture(row):
         raise Skip("model not in the catalogue")
     return _alike(float(row["params_total_b"]) * 1e9, assumed)
 
@@ -187,15 +147,10 @@ def _gpu(text: str) -> Gpu:
     raise Skip("GPU not known")
 
 
-def _whole(row: Mapping[str, str], column: str) -> int:
-    found = re.match(r"\d+", row.get(column, ""))
-    return max(1, int(found[0])) if found else 1
-
-
 def _expert_ranks(row: Mapping[str, str]) -> int:
     """Of the column, or of fms-acceleration's name of the run ("moe-scattermoe-granite-ep2")."""
     named = re.search(r"-ep(\d+)", _stack(row))
-    return int(named[1]) if named else _whole(row, "ep")
+    return int(named[1]) if named else whole(row, "ep")
 
 
 def _stack(row: Mapping[str, str]) -> str:
@@ -211,7 +166,7 @@ def _recipe(
     if not row["grad_accum"]:
         assumed.append("accumulation: 1")
     half = DType.FP16 if re.match(r"f(loat|p)16", row["dtype"]) else DType.BF16
-    batch = _whole(row, "micro_batch")
+    batch = whole(row, "micro_batch")
     return Recipe(
         method="lora" if lora else "full",
         weight_dtype=DType.FP32 if "fp32 master" in row["dtype"] else half,
@@ -219,7 +174,7 @@ def _recipe(
         optimizer=Optimizer("adamw"),
         micro_batch=batch,
         seq_len=max(1, round(padding * float(row["tokens_per_microbatch"]) / batch)),
-        grad_accum=_whole(row, "grad_accum"),
+        grad_accum=whole(row, "grad_accum"),
         lora=lora,
         quant=_quant(row["quant"]),
         checkpointing="full" if row["grad_ckpt"] == "full" else "none",
@@ -242,7 +197,7 @@ def _lora(row: Mapping[str, str], model: Model, assumed: list[str]) -> Lora:
         assumed.append("rank: 8")
     if not re.search("lora", row["method"]):
         assumed.append("other adapters than LoRA: time of LoRA of that rank")
-    rank = min(_whole(row, "rank") if row["rank"] else 8, 256)
+    rank = min(whole(row, "rank") if row["rank"] else 8, 256)
     saved = ("wte", "embed_tokens", "lm_head") if row["method"] == "lora+emb" else ()
     return Lora(rank, 16, targets=_targets(row["lora_targets"], model, assumed), modules_to_save=saved)
 
@@ -288,7 +243,7 @@ def _compiled(row: Mapping[str, str]) -> bool:
     text = row["kernels"].lower()
     return "no torch.compile" not in text and (
         "compile" in text or text.startswith("te") or "cuda c++" in text
-        or (not text and ("megatron" in _stack(row) or _low_precision(row["dtype"]) is not None))
+        or (not text and ("megatron" in _stack(row) or low_precision(row["dtype"]) is not None))
     )  # fmt: skip
 
 
@@ -317,9 +272,9 @@ def _habits(row: Mapping[str, str], model: Model, recipe: Recipe, cluster: Clust
         wrapped_adapters=0 if unwrapped else implied.wrapped_adapters,
         formed=_formed(model, recipe) if row["method"] in FORMING else 0,
         streamed=bool(row["offload"]) and "cpu" not in row["offload"],
-        virtual_stages=_whole(row, "vpp"),
+        virtual_stages=whole(row, "vpp"),
         shard_ranks=shards,
-        precision=_low_precision(row["dtype"]) or "16bit",
+        precision=low_precision(row["dtype"]) or "16bit",
     )
 
 

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from benchmarks.throughput import NEEDED, OPTIONAL, main, predict, read, run, scored, written
+from benchmarks.throughput_core import Skip, funnel, kind_of
 from benchmarks.throughput_fit import Fit, left_out
 from benchmarks.throughput_rows import VALUE_COLUMNS, question
 
@@ -104,6 +105,31 @@ def test_no_kind_of_run_is_dropped(tmp_path, change, kind):
     result = run([read(rows_in(tmp_path, ROW))[0] | change], refit=False)
     scored = {"dense 16-bit": result["scored"]} | {name: each["scored"] for name, each in result["apart"].items()}
     assert {name for name, rows in scored.items() if rows} == {kind}
+
+
+def test_the_funnel_says_what_each_condition_takes(tmp_path):
+    rows = [{}, {"dtype": "fp8"}, {"grade": "C"}, {"grade": "C", "dtype": "fp8", "offload": "optim cpu"}]
+    found = funnel(read(rows_in(tmp_path, *(ROW | row for row in rows))))
+    assert [(step["fail"], step["fail_alone"], step["left"]) for step in found] == [
+        (2, 1, 2),
+        (2, 1, 1),
+        (0, 0, 1),
+        (0, 0, 1),
+        (1, 0, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"dtype": "fp8"}, {"grade": "C"}, {"offload": "cpu"}, {"n_gpus": "512"}, {"dtype": ""}, {"quant": "bnb-nf4"}],
+)
+def test_the_funnel_ends_at_the_core(tmp_path, change):
+    row = read(rows_in(tmp_path, ROW | change))[0]
+    try:
+        core = kind_of(row) == "dense 16-bit"
+    except Skip:
+        core = False
+    assert funnel([row])[-1]["left"] == core
 
 
 def test_an_unknown_source_and_framework_still_score(tmp_path):
