@@ -17,6 +17,7 @@ from finefit.cost.settings import CostSettings
 from finefit.errors import FinefitError, InputError
 from finefit.planner.cost_answer import CostAnswer
 from finefit.planner.cost_settings import NAMES, read_settings
+from finefit.report.cost_text import cost_page
 from finefit.units import Money
 
 EXAMPLE = Path(__file__).parents[2] / "src" / "finefit" / "examples" / "llama3_8b_qlora.yaml"
@@ -78,6 +79,59 @@ def test_every_item_can_be_stated() -> None:
     assert found.project.whole.total.amount == sum(i.amount.amount for i in found.project.whole.items if i.amount)
 
 
+def test_prices_that_the_user_states_stand_in_for_published_ones() -> None:
+    found = answer(
+        gpu_price="0.5USD", setup_minutes="30", storage_price="0.2USD", cold_price="0.01USD", cold_months="2",
+        egress_price="0.1USD", download_gb="40", data_gb="10", stopped_days="30.4375", stopped_gb="50",
+    )  # fmt: skip
+    told = amounts(found)
+    assert told["set-up"] == Money(Decimal("0.5"), "USD")  # half an hour of two GPUs
+    assert told["egress"] == Money(Decimal(4), "USD")
+    assert told["data storage"] == Money(Decimal(2), "USD")
+    assert told["disk while stopped"] == Money(Decimal(10), "USD")  # at the price of a disk
+    disk, cold = told["checkpoint storage"], told["cold storage"]
+    assert disk and cold and cold.amount / 2 / Decimal("0.01") == disk.amount / Decimal("0.2")
+    gpu = next(item for item in found.project.run.items if item.name == "GPU-hours")
+    assert gpu.unit_price == Money(Decimal("0.5"), "USD") and gpu.source == "stated"
+    dearer = amounts(answer(stopped_price="0.4USD", storage_price="0.2USD", stopped_days="30.4375", stopped_gb="50"))
+    assert dearer["disk while stopped"] == Money(Decimal(20), "USD")
+
+
+def test_the_users_price_is_of_the_bills_terms_and_of_the_stated_card_alone() -> None:
+    usual, own = answer(terms="spot"), answer(terms="spot", gpu_price="0.01CNY")
+    price = {line.kind: line.price for line in own.terms}
+    assert own.project.price == price["spot"] and price["spot"] is not None
+    assert price["spot"].quoted == Money(Decimal("0.01"), "CNY")
+    assert price["on-demand"] == {line.kind: line.price for line in usual.terms}["on-demand"]
+    assert own.clusters == usual.clusters
+    cheap = {(line.gpu.id, line.count): line for line in answer(gpu_price="0.01USD").clusters}
+    for line in usual.clusters:
+        if line.gpu.id == "rtx-4090":
+            assert cheap[line.gpu.id, line.count].price == Money(Decimal("0.01"), "USD")
+        elif (line.gpu.id, line.count) in cheap:
+            assert cheap[line.gpu.id, line.count] == line
+    with pytest.raises(InputError, match="--card-price"):
+        answer(terms="owned", gpu_price="1USD")
+
+
+def test_a_price_of_a_card_that_nobody_offers_makes_a_bill() -> None:
+    asked = {"method": "lora", "seq": 512, "samples": 100, "epochs": 1, "as_of": DAY, "terms": "spot"}
+    unknown = pricing.cost("Qwen/Qwen3-0.6B", gpu="H20", **asked)  # type: ignore[arg-type]
+    stated = pricing.cost("Qwen/Qwen3-0.6B", gpu="H20", settings={"gpu_price": "1USD"}, **asked)  # type: ignore[arg-type]
+    assert unknown.project.run.total is None and stated.project.run.total is not None
+
+
+def test_other_gpus_show_hours_within_an_interval_and_the_published_currency() -> None:
+    found = answer(currency="CNY")
+    assert found.rate is not None and found.rate.rate == Decimal("6.7394")
+    for line in found.clusters:
+        assert line.interval and line.hours and line.interval[0] < line.hours < line.interval[1]
+    converted = [line for line in found.clusters if line.quoted]
+    assert converted and len(converted) < len(found.clusters)
+    for line in converted:
+        assert line.cost and line.quoted and line.cost.amount == pytest.approx(line.quoted.amount * found.rate.rate)
+
+
 def test_a_disk_of_a_stopped_machine_costs_twice_at_runpod() -> None:
     """RunPod: 0.20 USD a GB-month stopped, 0.10 running (docs.runpod.io/pods/storage)."""
     found = answer(provider="RunPod", stopped_days="30.4375", stopped_gb="100", data_gb="100")
@@ -116,6 +170,7 @@ def test_spot_and_the_deadline() -> None:
     """A run of about 7.6 h with interruptions twice a day and an hour's wait each no longer ends within 8 h at best."""
     calm = answer(terms="spot", deadline="24h")
     assert calm.deadline is not None and calm.deadline.meets == "yes"
+    assert "spot: Deadline kept" in str(cost_page(calm, "en", cells=80))
     wild = answer(terms="spot", deadline="5h", hours_between_interruptions="2", spot_wait_hours="1")
     assert wild.deadline is not None and wild.deadline.meets == "no"
     assert wild.project.wall and calm.project.wall and wild.project.wall.likely > calm.project.wall.likely

@@ -37,6 +37,15 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "stopped_days": ("--stopped-days", {"metavar": "X", "help": "days the disk is kept while the machine is stopped"}),
     "stopped_gb": ("--stopped-gb", {"metavar": "X", "help": "its size; weights and checkpoints if left out"}),
     "minimum_charge": ("--minimum-charge", {"metavar": "MONEY", "help": "of a rental"}),
+    "gpu_price": (
+        "--gpu-price",
+        {"metavar": "MONEY", "help": "of a GPU-hour on the terms of the bill; the median if left out"},
+    ),
+    "setup_minutes": ("--setup-minutes", {"metavar": "X", "help": "from the order of a machine to the first step"}),
+    "storage_price": ("--storage-price", {"metavar": "MONEY", "help": "of a GB kept on a disk for a month"}),
+    "cold_price": ("--cold-price", {"metavar": "MONEY", "help": "of a GB kept in cool storage for a month"}),
+    "stopped_price": ("--stopped-price", {"metavar": "MONEY", "help": "of a GB-month while the machine is stopped"}),
+    "egress_price": ("--egress-price", {"metavar": "MONEY", "help": "of a GB taken out"}),
     "hours_between_interruptions": (
         "--hours-between-interruptions",
         {"metavar": "X", "help": "of the whole run, as measured"},

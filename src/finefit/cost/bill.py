@@ -108,11 +108,14 @@ def gpu_item(hours: Span | None, gpus: int, price: Price | None) -> BillItem:
     return flat_item("GPU-hours", "GPU-hour", _times(hours, gpus), price, "hours of the run unknown")
 
 
-def setup_item(weights_bytes: int | None, gpus: int, price: Price | None) -> BillItem:
+def setup_item(weights_bytes: int | None, gpus: int, price: Price | None, minutes: Decimal | None = None) -> BillItem:
     """GPU-hours paid before the first step: boot, image, environment, download of the weights.
 
-    The likely value is the middle of the lowest and highest time. Tokenising the data comes on top.
+    The likely value is the middle of the lowest and highest time. Tokenising the data comes on top. ``minutes`` are
+    the user's own.
     """
+    if minutes is not None:
+        return flat_item("set-up", "GPU-hour", _times(Span.exact(minutes / 60), gpus), price, "")
     if weights_bytes is None:
         return flat_item("set-up", "GPU-hour", None, price, "size of the weights unknown")
     hours = setup_hours(weights_bytes)

@@ -31,6 +31,10 @@ class CostSettings:
         stopped_days: days the disk is kept while the machine is stopped; stopped_gb: its size, weights and
             checkpoints where None.
         minimum_charge: of a rental.
+        gpu_price: of a GPU-hour of the stated card on the terms of the bill; setup_minutes: until the first step.
+        storage_price, cold_price: of a GB kept for a month on a disk, and in cool storage; stopped_price: of a GB-month
+            of a stopped machine's disk, ``storage_price`` where None; egress_price: of a GB taken out. They stand in
+            for published prices.
         hours_between_interruptions: of the whole run, measured; restart_minutes, checkpoint_minutes: instead of
             what follows from sizes.
         spot_wait_hours: until the next spot machine, after each interruption.
@@ -61,6 +65,12 @@ class CostSettings:
     stopped_days: Decimal | None = None
     stopped_gb: Decimal | None = None
     minimum_charge: Money | None = None
+    gpu_price: Money | None = None
+    setup_minutes: Decimal | None = None
+    storage_price: Money | None = None
+    cold_price: Money | None = None
+    stopped_price: Money | None = None
+    egress_price: Money | None = None
     hours_between_interruptions: Decimal | None = None
     checkpoint_minutes: Decimal | None = None
     restart_minutes: Decimal | None = None

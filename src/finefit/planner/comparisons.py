@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from finefit.catalog.currency import convert
@@ -14,7 +14,7 @@ from finefit.errors import NotModelled
 from finefit.planner.answer import Fits
 from finefit.planner.cards import cards_that_hold
 from finefit.planner.levers import sharded
-from finefit.planner.market import cost_of, market
+from finefit.planner.market import cost_of
 from finefit.planner.project import Job
 from finefit.resolve.gpus import on_gpus
 from finefit.speed import Run, run_time, work
@@ -32,8 +32,9 @@ class ClusterLine:
 
     Attributes:
         spread: the states are divided over the GPUs, because one does not hold them.
-        hours: of one run, None while the data's size is unknown.
-        cost: GPU-hours of one run; per_million: of a million trained tokens.
+        hours: of one run, None while the data's size is unknown; interval: its 90 % interval.
+        cost: GPU-hours of one run; quoted: the same in the currency of the offers, None where that is the bill's;
+            per_million: of a million trained tokens.
         communication: share of a step that is spent waiting for the other GPUs; lost: the same of ``cost``.
         against_one: price of a token as a multiple of that on one GPU of the kind; None where one does not hold it.
     """
@@ -43,8 +44,10 @@ class ClusterLine:
     spread: bool
     fits: Fits
     hours: float | None
+    interval: tuple[float, float] | None
     price: Money | None
     cost: Money | None
+    quoted: Money | None
     per_million: Money | None
     communication: float
     lost: Money | None
@@ -132,7 +135,7 @@ def cluster_lines(job: Job, lengths: Lengths) -> tuple[ClusterLine, ...]:
 def _line(
     job: Job, lengths: Lengths, gpu: Gpu, count: int, run: Run, fits: Fits, *, spread: bool, one: Money | None
 ) -> ClusterLine:
-    price = market(gpu, count, ("on-demand",), job.currency, job.prices).price
+    price = job.price_of(gpu, count, "on-demand")
     each = per_million(run, count, price.unit_price if price else None, _mean(lengths))
     cost = cost_of(run.hours, count, price)
     share = run.step.communication / run.step.seconds
@@ -143,8 +146,10 @@ def _line(
         spread=spread,
         fits=fits,
         hours=run.hours,
+        interval=run.hours_interval,
         price=price.unit_price if price else None,
         cost=cost,
+        quoted=cost_of(run.hours, count, replace(price, unit_price=price.quoted)) if price and price.quoted else None,
         per_million=each,
         communication=share,
         lost=cost * Decimal(str(share)) if cost else None,

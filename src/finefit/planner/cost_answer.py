@@ -114,7 +114,7 @@ def cost_answer(
         run = run_time(model, recipe, cluster, resolved.lengths, pauses_of(resolved, model, recipe))
     except NotModelled as why:
         unknown = message("{why}", why=why.what)
-    job = Job(model, recipe, cluster, run, settings, asked.currency, asked.prices)
+    job = Job(model, recipe, cluster, run, settings, asked.currency, asked.prices, asked.terms)
     if asked.terms == "spot":
         refuse_spot(resolved.saving, run, recipe)
     lines = term_lines(job, resolved.saving, asked.deadline_seconds)
@@ -123,6 +123,7 @@ def cost_answer(
     price = chosen.price.unit_price if chosen.price else None
     each = per_million(run, cluster.count, price, _mean(resolved))
     fixed = [item for item in (*made.run.items, *made.whole.items) if item.name in (*_FIXED, "engineers")]
+    clusters = cluster_lines(job, resolved.lengths)
     services = managed_lines(job, resolved.lengths, each, fixed)
     return CostAnswer(
         model=model,
@@ -140,13 +141,13 @@ def cost_answer(
         per_million=each,
         project=made,
         terms=lines,
-        clusters=cluster_lines(job, resolved.lengths),
+        clusters=clusters,
         managed=services,
         budget=within_budget(made.whole, asked.budget, cluster.count, chosen.price) if asked.budget else None,
         deadline=chosen.deadline,
         as_of=asked.prices.on,
         catalog_revision=catalog_revision(),
-        rate=_rate(job, lines, services),
+        rate=_rate(job, lines, clusters, services),
         notes=_notes(resolved, chosen, asked),
         assumptions=(*resolved.assumptions, *_assumptions(job, sources)),
         warnings=resolved.warnings,
@@ -163,9 +164,12 @@ def setting_sources(answer: CostAnswer) -> dict[str, tuple[object, str]]:
     return out
 
 
-def _rate(job: Job, lines: Sequence[TermLine], services: Sequence[ManagedLine]) -> Rate | None:
+def _rate(
+    job: Job, lines: Sequence[TermLine], clusters: Sequence[ClusterLine], services: Sequence[ManagedLine]
+) -> Rate | None:
     """The rate of what was converted, None where nothing was."""
     quoted = [line.price.quoted.currency for line in lines if line.price and line.price.quoted]
+    quoted += [line.quoted.currency for line in clusters if line.quoted]
     quoted += [line.row.price.currency for line in services if line.row.price]
     foreign = next((currency for currency in quoted if currency != job.currency), None)
     return None if foreign is None else rate_between(foreign, job.currency, on=job.on)

@@ -40,10 +40,10 @@ from finefit.cost.items import (
 from finefit.cost.settings import CostSettings
 from finefit.cost.terms import HOURS_A_MONTH, HOURS_A_YEAR
 from finefit.errors import InputError
-from finefit.planner.market import among, span_of
+from finefit.planner.market import among, market, span_of
 from finefit.speed import Run, work
 from finefit.units import GB, Money
-from finefit.workload import Cluster, Model, Recipe
+from finefit.workload import Cluster, Gpu, Model, Recipe
 from finefit.workload.saving import Saving
 
 _TERMS = {"monthly": HOURS_A_MONTH, "yearly": HOURS_A_YEAR}
@@ -70,7 +70,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be paid for."""
+    """What is to be paid for; ``terms`` are those that the bill is made on."""
 
     model: Model
     recipe: Recipe
@@ -79,6 +79,15 @@ class Job:
     settings: CostSettings
     currency: str
     prices: PriceList
+    terms: str = "on-demand"
+
+    def price_of(self, gpu: Gpu, count: int, kind: str) -> Price | None:
+        """Of a GPU-hour: the user's for the stated card on the bill's terms, else the median of published ones."""
+        own = self.settings.gpu_price
+        if own is None or kind != self.terms or gpu.id != self.cluster.gpu.id:
+            return market(gpu, count, (kind,), self.currency, self.prices).price
+        each = convert(own, self.currency, on=self.on)
+        return Price(each, "stated", quoted=None if own.currency == self.currency else own)
 
     @property
     def on(self) -> dt.date:
@@ -121,15 +130,24 @@ def project(job: Job, kind: str, price: Price | None, term: Decimal | None = Non
     traffic = _tariffs(job, lambda t: t.kind == "egress" and t.tier == own.egress_tier)
     out = result if own.download_gb is None else int(own.download_gb * GB)
 
-    rental, setup = gpu_item(hours, gpus, price), setup_item(weights, gpus, price)
+    rental, setup = gpu_item(hours, gpus, price), setup_item(weights, gpus, price, own.setup_minutes)
     wasted = waste_item(hours, gpus, lost, price)
     lines = [
         rental,
         wasted,
         setup,
-        among(disks, lambda cost, why: storage_item(checkpoint, own.kept, own.hot_months, cost, why)),
-        among(cool, lambda cost, why: cold_item(checkpoint, own.kept, own.cold_months, cost, why)),
-        among(
+        _priced(
+            job,
+            own.storage_price,
+            disks,
+            lambda cost, why: storage_item(checkpoint, own.kept, own.hot_months, cost, why),
+        ),
+        _priced(
+            job, own.cold_price, cool, lambda cost, why: cold_item(checkpoint, own.kept, own.cold_months, cost, why)
+        ),
+        _priced(
+            job,
+            own.egress_price,
             [_after(tariff, own.egress_before_gb) for tariff in traffic],
             lambda cost, why: egress_item(out, cost, why),
         ),
@@ -147,19 +165,28 @@ def project(job: Job, kind: str, price: Price | None, term: Decimal | None = Non
         held_item("debugging", own.debug_hours, gpus, price, "hours of debugging not stated"),
         held_item("forgotten to release", own.idle_hours, gpus, price, "hours forgotten to release not stated"),
         *([idle] if idle else []),
-        among(
+        _priced(
+            job,
+            own.storage_price,
             disks,
             lambda cost, why: disk_item(
                 "data storage", own.data_gb, own.hot_months, cost, why, "size of the data not stated"
             ),
         ),
-        among(
+        _priced(
+            job,
+            own.storage_price,
             disks,
             lambda cost, why: disk_item(
                 "image storage", own.image_gb, own.hot_months, cost, why, "size of the image not stated"
             ),
         ),
-        among(stopped, lambda cost, why: stopped_item(disk_gb, own.stopped_days, cost, why)),
+        _priced(
+            job,
+            own.storage_price if own.stopped_price is None else own.stopped_price,
+            stopped,
+            lambda cost, why: stopped_item(disk_gb, own.stopped_days, cost, why),
+        ),
         people_item(own.engineer_hours, _in(job, own.engineer_rate)),
     ]
     whole = bill(on_top)
@@ -185,8 +212,9 @@ def lost_to(job: Job, kind: str, checkpoint: int, weights: int) -> Interruption 
     if own.checkpoint_minutes is not None:
         write = Span.exact(own.checkpoint_minutes / _HOUR)
     restart = setup_hours(weights)
-    if own.restart_minutes is not None:
-        restart = Span.exact(own.restart_minutes / _HOUR)
+    minutes = own.setup_minutes if own.restart_minutes is None else own.restart_minutes
+    if minutes is not None:
+        restart = Span.exact(minutes / _HOUR)
     return interruption(mean, write, restart, source)
 
 
@@ -206,6 +234,19 @@ def _tariffs(job: Job, wanted: Callable[[Tariff], bool]) -> list[Tariff]:
     own = job.settings.provider
     found = [t for t in all_tariffs() if t.currency == job.currency and wanted(t)]
     return [t for t in found if own is None or t.provider.lower() == own.lower()]
+
+
+def _priced(
+    job: Job,
+    stated: Money | None,
+    tariffs: list[Tariff],
+    item: Callable[[Callable[[Decimal], Money | None] | None, str], BillItem],
+) -> BillItem:
+    """An item at the user's price of a unit, else among published tariffs."""
+    if stated is None:
+        return among(tariffs, item)
+    each = convert(stated, job.currency, on=job.on)
+    return item(lambda units: each * units, "stated")
 
 
 def _after(tariff: Tariff, before: Decimal) -> Tariff:

@@ -13,7 +13,7 @@ from finefit.cost import Limit, Price, within_deadline
 from finefit.cost.owned import HOST_KILOWATTS, Owned
 from finefit.cost.terms import HOURS_A_MONTH, BreakEven, break_even, hours_paid
 from finefit.errors import InputError
-from finefit.planner.market import market, span_of
+from finefit.planner.market import span_of
 from finefit.planner.message import Message, message
 from finefit.planner.project import Job, Project, project, refuse_spot
 from finefit.units import Money
@@ -54,10 +54,14 @@ class TermLine:
 
 
 def term_lines(job: Job, saving: Saving | None, deadline_seconds: float | None) -> tuple[TermLine, ...]:
-    """Every kind of terms, on-demand first; those without a price say what to state."""
-    prices = {
-        kind: market(job.cluster.gpu, job.cluster.count, (kind,), job.currency, job.prices).price for kind in Kind
-    }
+    """Every kind of terms, on-demand first; those without a price say what to state.
+
+    Raises:
+        InputError: the price of a GPU-hour is stated for GPUs that are bought.
+    """
+    if job.settings.gpu_price is not None and job.terms == OWNED:
+        raise InputError("bought GPUs have no price by the hour", where="--gpu-price", fix="state --card-price instead")
+    prices = {kind: job.price_of(job.cluster.gpu, job.cluster.count, kind) for kind in Kind}
     hourly = prices[Kind.ON_DEMAND]
     lines = [_rented(job, str(kind), price, hourly, saving, deadline_seconds) for kind, price in prices.items()]
     return (

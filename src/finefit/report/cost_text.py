@@ -184,9 +184,10 @@ def _term(line: TermLine, t: Translator) -> list[str]:
 
 
 def _remarks(line: TermLine, t: Translator) -> list[str]:
-    """Why it cannot be used or priced, and a deadline that it may miss."""
+    """Why it cannot be used or priced, and the deadline where it may be missed."""
     said = [t.message(why) for why in (line.refused, line.unknown) if why]
-    if line.deadline and line.deadline.meets != "yes" and line.project:
+    # of spot machines it is said either way: whether interruptions still leave time is what one wants to know
+    if line.deadline and (line.deadline.meets != "yes" or line.kind == "spot") and line.project:
         said.append(_limit(t("Deadline"), line.deadline, t))
     return said
 
@@ -208,6 +209,13 @@ def _clusters(answer: CostAnswer, page: Page, t: Translator) -> None:
     head = [t("GPUs"), t("one run"), t("cost"), t("1M tokens"), t("waits"), t("against one")]
     page.table([head, *(_cluster(line, t) for line in answer.clusters)], "lrrrrl")
     page.line(t("Waits: share of the time and money lost waiting for the other GPUs."), indent=2)
+    factors = [line.interval[1] / line.hours for line in answer.clusters if line.interval and line.hours]
+    if factors:
+        least, most = f"{min(factors):.2f}", f"{max(factors):.2f}"
+        within = t(
+            "These hours held within a factor of {low} to {high} for 9 of 10 published runs.", low=least, high=most
+        )
+        page.line(within, indent=2)
     if any(line.spread for line in answer.clusters):
         page.line(t("*: one does not hold it, the states are spread over all of them."), indent=2)
 
@@ -216,7 +224,7 @@ def _cluster(line: ClusterLine, t: Translator) -> list[str]:
     return [
         f"{line.count} x {line.gpu.id}{' *' if line.spread else ''}",
         text.duration(line.hours, t),
-        text.money(line.cost, t),
+        text.both(line.cost, line.quoted, t) if line.cost else text.money(None, t),
         text.money(line.per_million, t),
         text.percent(line.communication),
         "-" if line.against_one is None or line.count == 1 else t("{times} times", times=f"{line.against_one:.2f}"),
