@@ -208,6 +208,18 @@ def test_one_card_against_several() -> None:
     assert any(line.spread and line.gpu.memory < one.gpu.memory for line in lines.values())
 
 
+def test_the_stated_network_is_that_of_the_stated_machines() -> None:
+    asked = {"gpu": "2 x 8 H100", "method": "full", "seq": 2048, "sharding": "zero3", "samples": 900, "epochs": 1}
+    slow, fast = (
+        pricing.cost("llama-3-8b", network=gbit, as_of=DAY, **asked)  # type: ignore[arg-type]
+        for gbit in (25, 3200)
+    )
+    lines = [next(line for line in found.clusters if line.count == 16) for found in (slow, fast)]
+    for line, found in zip(lines, (slow, fast), strict=True):
+        assert found.run and line.hours == pytest.approx(found.run.hours)
+    assert lines[0].communication > lines[1].communication
+
+
 def test_managed_services_and_break_even() -> None:
     found = answer(engineer_hours="2", engineer_rate="50USD")
     line = next(line for line in found.managed if line.row.provider == "Fireworks")

@@ -106,11 +106,10 @@ def cluster_lines(job: Job, lengths: Lengths) -> tuple[ClusterLine, ...]:
         if least is None or count < least:
             continue
         recipe = on_gpus(alone, count) if least == 1 else sharded(alone, count)
-        nodes = stated.nodes if count == stated.count else 1
         if recipe is None:
             continue
         try:
-            run = run_time(model, recipe, Cluster(stated.gpu, count, nodes), lengths)
+            run = run_time(model, recipe, stated if count == stated.count else Cluster(stated.gpu, count), lengths)
         except NotModelled:
             continue
         line = _line(job, lengths, stated.gpu, count, run, held[stated.gpu.id].fits, spread=least != 1, one=one)
