@@ -98,7 +98,7 @@ def test_gpuhunts_published_catalogues(
     assert _kept(db) == [
         ("aws", "h100-sxm-80", "on-demand", "6.88"),
         ("aws", "h100-sxm-80", "spot", "2.5"),
-        ("lambda", "a10-24", "on-demand", "0.75"),
+        ("lambda", "a10", "on-demand", "0.75"),
     ]
 
 
