@@ -163,3 +163,18 @@ def test_flags_alone_load_no_yaml():
     code += "print([m for m in ('yaml', 'pydantic', 'rich', 'torch') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "where"),
+    [
+        ("Qwen/Qwen2.5-0.5B", {"method": "freeze", "train_modules": "mlp,zzz"}, "--train-modules"),
+        ("Qwen/Qwen2.5-0.5B", {"method": "full", "images": 2}, "--images"),
+        ("Qwen/Qwen2.5-0.5B", {"method": "full", "freeze": "tower"}, "--freeze"),
+        ("Qwen/Qwen2-VL-2B-Instruct", {"method": "full", "freeze": "tower,projector,language"}, "--freeze"),
+    ],
+)
+def test_flags_that_would_do_nothing_or_leave_nothing_are_refused(model, flags, where):
+    with pytest.raises(InputError) as refused:
+        resolve_flags(model, seq=128, **flags)
+    assert refused.value.where == where

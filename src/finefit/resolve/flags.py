@@ -14,7 +14,7 @@ from finefit.errors import InputError, NotModelled
 from finefit.resolve import flag_values as words
 from finefit.resolve.beside import alone
 from finefit.resolve.flag_values import FlagValues
-from finefit.resolve.images import of_flags, pictured
+from finefit.resolve.images import of_flags, pictured, refuse_on_text
 from finefit.resolve.models import resolve_model
 from finefit.resolve.notes import Notes
 from finefit.resolve.optimizers import LOW_RANK, OPTIMIZER_FIELDS, check, low_rank
@@ -28,6 +28,7 @@ from finefit.workload.lengths import Lengths
 from finefit.workload.lora import linear_modules, lora_targets
 from finefit.workload.model import Model
 from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe, Sharding, Trained
+from finefit.workload.selection import knows_module
 from finefit.workload.sourced import Origin, Source
 
 STACK = MappingProxyType({"transformers": words.VERSION, "peft": "0.21.2"})
@@ -148,6 +149,7 @@ def resolve_flags(
         warnings=tuple(notes.warnings),
         missing=missing,
     )
+    refuse_on_text(model, {"--image-size": image_size, "--images": images, "--freeze": freeze})
     return pictured(resolved, lambda: of_flags(image_size, images, freeze))
 
 
@@ -320,6 +322,13 @@ def _selection(
     for field, flag, stated in (("layers", "--train-layers", layers), ("modules", "--train-modules", modules)):
         if stated is not None:
             flags.notes.source(f"trained.{field}", Source(Origin.STATED, flag))
+    unknown = next((name for name in names if not knows_module(model, name)), None)
+    if unknown is not None:
+        raise InputError(
+            f"{model.name} has no module {unknown[:40]!r}",
+            where="--train-modules",
+            fix="write names such as mlp or norm",
+        )
     if layers is None and names:
         return Trained(None, names, names)
     if layers is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from finefit.errors import InputError
 from finefit.workload.lora import linear_modules
+from finefit.workload.model import Model
 from finefit.workload.pixels import grid
 from finefit.workload.sourced import Origin, Source
 from finefit.workload.tower import Images, Tower
@@ -52,6 +53,17 @@ class Seen:
     text_only: bool = False
 
 
+def refuse_on_text(model: Model, flags: Mapping[str, object]) -> None:
+    """A model without a vision tower has no use for what was said of pictures.
+
+    Raises:
+        InputError: names the flag.
+    """
+    stated = next((flag for flag, value in flags.items() if value is not None), None)
+    if model.tower is None and stated is not None:
+        raise InputError(f"{model.name} reads text alone", where=stated, fix=f"leave {stated} out")
+
+
 def pictured(resolved: Resolved, say: Callable[[], Seen]) -> Resolved:
     """The workload with its pictures, where the model has a vision tower.
 
@@ -69,6 +81,8 @@ def pictured(resolved: Resolved, say: Callable[[], Seen]) -> Resolved:
             notes = (*notes, "source and target are each as long as the longest sample")
         return replace(resolved, recipe=replace(recipe, sources=sources), assumptions=notes)
     seen = say()
+    if recipe.method == "full" and set(seen.frozen) == set(PARTS):
+        raise InputError("nothing is left to train", where=seen.frozen_source.detail, fix="freeze fewer parts")
     if tower.opaque:
         why = Source(Origin.DERIVED, "the tower is known by its number of parameters alone")
         sources = MappingProxyType({**recipe.sources, "images": why, "frozen": seen.frozen_source})

@@ -14,6 +14,13 @@ from finefit.workload.parameters import (
 from finefit.workload.recipe import Recipe
 
 
+def knows_module(model: Model, name: str) -> bool:
+    """Whether some parameter's name holds it, as ``Trained.holds`` looks for modules."""
+    beside = (*embedding_parameters(model), *final_parameters(model), *head_parameters(model))
+    layers = (f"layers.{index}.{p.name}" for index in range(model.layers) for p in layer_parameters(model, index))
+    return any(name in parameter for parameter in (*(p.name for p in beside), *layers))
+
+
 def trained_parameters(model: Model, recipe: Recipe) -> int:
     """Parameters that the optimizer updates: all, the adapters, or the selected ones."""
     if recipe.lora is not None:
