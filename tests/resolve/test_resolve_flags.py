@@ -169,6 +169,8 @@ def test_flags_alone_load_no_yaml():
     ("model", "flags", "where"),
     [
         ("Qwen/Qwen2.5-0.5B", {"method": "freeze", "train_modules": "mlp,zzz"}, "--train-modules"),
+        ("Qwen/Qwen2.5-0.5B", {"method": "freeze", "train_modules": "layers"}, "--train-modules"),
+        ("Qwen/Qwen2.5-0.5B", {"method": "freeze", "train_modules": "embed", "train_layers": 2}, "--train-modules"),
         ("Qwen/Qwen2.5-0.5B", {"method": "full", "images": 2}, "--images"),
         ("Qwen/Qwen2.5-0.5B", {"method": "full", "freeze": "tower"}, "--freeze"),
         ("Qwen/Qwen2-VL-2B-Instruct", {"method": "full", "freeze": "tower,projector,language"}, "--freeze"),

@@ -28,7 +28,7 @@ from finefit.workload.lengths import Lengths
 from finefit.workload.lora import linear_modules, lora_targets
 from finefit.workload.model import Model
 from finefit.workload.recipe import Lora, Optimizer, Quant, Recipe, Sharding, Trained
-from finefit.workload.selection import knows_module
+from finefit.workload.selection import selects
 from finefit.workload.sourced import Origin, Source
 
 STACK = MappingProxyType({"transformers": words.VERSION, "peft": "0.21.2"})
@@ -322,15 +322,8 @@ def _selection(
     for field, flag, stated in (("layers", "--train-layers", layers), ("modules", "--train-modules", modules)):
         if stated is not None:
             flags.notes.source(f"trained.{field}", Source(Origin.STATED, flag))
-    unknown = next((name for name in names if not knows_module(model, name)), None)
-    if unknown is not None:
-        raise InputError(
-            f"{model.name} has no module {unknown[:40]!r}",
-            where="--train-modules",
-            fix="write names such as mlp or norm",
-        )
     if layers is None and names:
-        return Trained(None, names, names)
+        return _known(model, Trained(None, names, names))
     if layers is None:
         flags.notes.assumed("trained.layers", "the last two, as LLaMA-Factory does", "the last two layers are trained")
         layers = 2
@@ -339,7 +332,23 @@ def _selection(
             f"{model.name} has {model.layers} layers", where="--train-layers", fix=f"write 1 to {model.layers}"
         )
     chosen = range(model.layers - layers, model.layers) if layers > 0 else range(-layers)
-    return Trained(tuple(chosen), names)
+    return _known(model, Trained(tuple(chosen), names))
+
+
+def _known(model: Model, trained: Trained) -> Trained:
+    """The selection itself.
+
+    Raises:
+        InputError: a module that it finds nowhere.
+    """
+    for name in trained.modules:
+        if not selects(model, replace(trained, modules=(name,), outside=(name,) if trained.outside else ())):
+            raise InputError(
+                f"{model.name} has no module {name[:40]!r}",
+                where="--train-modules",
+                fix="write names such as mlp or norm",
+            )
+    return trained
 
 
 # peft 0.21.2 tuners/adalora/config.py init_r, tuners/vera/config.py r, tuners/oft/config.py oft_block_size

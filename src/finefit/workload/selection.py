@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from finefit.workload.lora import lora_parameters
 from finefit.workload.model import Model
 from finefit.workload.parameters import (
@@ -11,14 +13,12 @@ from finefit.workload.parameters import (
     layer_parameters,
     parameter_count,
 )
-from finefit.workload.recipe import Recipe
+from finefit.workload.recipe import Recipe, Trained
 
 
-def knows_module(model: Model, name: str) -> bool:
-    """Whether some parameter's name holds it, as ``Trained.holds`` looks for modules."""
-    beside = (*embedding_parameters(model), *final_parameters(model), *head_parameters(model))
-    layers = (f"layers.{index}.{p.name}" for index in range(model.layers) for p in layer_parameters(model, index))
-    return any(name in parameter for parameter in (*(p.name for p in beside), *layers))
+def selects(model: Model, trained: Trained) -> bool:
+    """Whether a selection trains anything."""
+    return any(trained.holds(name) for name, _ in _sizes(model))
 
 
 def trained_parameters(model: Model, recipe: Recipe) -> int:
@@ -27,9 +27,13 @@ def trained_parameters(model: Model, recipe: Recipe) -> int:
         return lora_parameters(model, recipe.lora)
     if recipe.trained is None:
         return parameter_count(model)
-    beside = (*embedding_parameters(model), *final_parameters(model), *head_parameters(model))
-    count = sum(p.numel for p in beside if recipe.trained.holds(p.name))
+    return sum(numel for name, numel in _sizes(model) if recipe.trained.holds(name))
+
+
+def _sizes(model: Model) -> Iterator[tuple[str, int]]:
+    """Name, as ``Trained.holds`` takes it, and elements of each parameter."""
+    for each in (*embedding_parameters(model), *final_parameters(model), *head_parameters(model)):
+        yield each.name, each.numel
     for index in range(model.layers):
-        named = ((f"layers.{index}.{p.name}", p) for p in layer_parameters(model, index))
-        count += sum(p.numel for name, p in named if recipe.trained.holds(name))
-    return count
+        for each in layer_parameters(model, index):
+            yield f"layers.{index}.{each.name}", each.numel
