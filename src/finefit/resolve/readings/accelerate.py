@@ -47,8 +47,7 @@ def reading(said: Said) -> Reading:
     draft.put("nodes", draft.integer("num_machines", minimum=1), "num_machines")
     shared.parallel(draft, _DEGREES)
     if str(draft.raw("mixed_precision")).lower() == "fp8" or draft.stated("fp8_config"):
-        draft.put("products", "fp8", "mixed_precision")
-        draft.assumptions.append("fp8 products are planned in bf16, whose inputs take more memory")
+        shared.low_products(draft, "fp8", "mixed_precision")
     return draft.reading("launcher")
 
 

@@ -134,6 +134,12 @@ def fsdp(draft: Draft, section: str, version: int | None, *place: str) -> None:
         draft.put("checkpointing", "full", *checkpointing)
 
 
+def low_products(draft: Draft, kind: str, key: str) -> None:
+    """The layers multiply in 8 bits; memory is planned without that."""
+    draft.put("products", kind, key)
+    draft.assumptions.append("fp8 products are planned in bf16, whose inputs take more memory")
+
+
 def accelerate(draft: Draft, name: str, place: str) -> bool:
     """Follow the file that ``accelerate launch --config_file`` names; False where it is not here."""
     found = find(draft.said, name)
@@ -148,12 +154,13 @@ def accelerate(draft: Draft, name: str, place: str) -> bool:
     from finefit.resolve.readings import accelerate as reader
 
     launcher = reader.reading(config.read(found, "accelerate"))
-    for field in ("strategy", "offload", "gpus", "nodes", "parallel"):
+    for field in ("strategy", "offload", "gpus", "nodes", "parallel", "products"):
         if field in launcher.values:
             draft.values[field] = launcher.values[field]
     if launcher.get("checkpointing") == "full":
         draft.values["checkpointing"] = launcher.values["checkpointing"]
     draft.refusals += launcher.refusals
+    draft.assumptions += launcher.assumptions
     return True
 
 

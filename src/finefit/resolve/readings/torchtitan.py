@@ -78,7 +78,6 @@ def reading(said: Said) -> Reading:
     converters = draft.names("model.converters")
     low = next((kind for kind in ("float8", "mx") if any(kind in name for name in converters)), None)
     if low is not None:
-        draft.put("products", "fp8" if low == "float8" else "mxfp8", "model.converters")
-        draft.assumptions.append("fp8 products are planned in bf16, whose inputs take more memory")
+        shared.low_products(draft, "fp8" if low == "float8" else "mxfp8", "model.converters")
     shared.gpus(draft)
     return draft.reading()
