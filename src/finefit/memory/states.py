@@ -23,7 +23,7 @@ class States:
         # ZeRO-Offload keeps the partition's states and gradients, and with offload_param the weights, in host RAM
         self.states_pool = "host" if recipe.sharding.offload_optimizer else "device"
         self.weights_pool = "host" if recipe.sharding.offload_params else "device"
-        self.shard_optimizer = kind in ("zero1", "zero2", "zero3", "fsdp", "megatron")
+        self.shard_optimizer = recipe.sharding.divides_states
         self.keeper = Keeper(recipe.optimizer, wide=recipe.master_weights, sharded=self.shard_optimizer)
 
     def weight(self, param: Param) -> Size:

@@ -45,7 +45,7 @@ def cards_that_hold(
     A recipe that shards nothing needs the same on each of several GPUs, so one is tried alone. Where a copy of the
     model is cut over several GPUs, their multiples are tried.
     """
-    spread = recipe.sharding.kind in ("zero1", "zero2", "zero3", "fsdp", "megatron")
+    spread = recipe.sharding.divides_states
     copy = recipe.parallel.gpus
     needs = {copy * count: _need(model, recipe, copy * count) for count in ((1, *SHARD_COUNTS) if spread else (1,))}
     found = [_card(model, lengths, gpu, needs, kind, currency, prices) for gpu in all_gpus()]

@@ -13,7 +13,6 @@ from finefit.workload.parameters import layer_kinds, layer_parameters
 from finefit.workload.recipe import Recipe
 
 NEWTON_SCHULZ = 5  # iterations of Muon (llamafactory 0.9.5 third_party/muon/muon.py ns_steps)
-_SHARDED = ("zero1", "zero2", "zero3", "fsdp", "megatron")
 
 
 def update(model: Model, load: StepWork, recipe: Recipe, ranks: int, gpu: Gpu) -> tuple[float, float, float]:
@@ -27,7 +26,7 @@ def update(model: Model, load: StepWork, recipe: Recipe, ranks: int, gpu: Gpu) -
     optimizer, kind = recipe.optimizer, recipe.optimizer.kind
     if recipe.sharding.offload_optimizer or kind.host:
         return 0.0, float(load.trained), 0.0
-    shards = ranks if recipe.sharding.kind in _SHARDED else 1
+    shards = ranks if recipe.sharding.divides_states else 1
     elements = load.trained / shards
     if optimizer.name == "sgd":
         # weight and gradient read, weight written; momentum read and written

@@ -136,6 +136,11 @@ class Sharding:
     persistence_threshold: int = 100_000  # elements; stage3_param_persistence_threshold
     max_live: int = 1_000_000_000  # elements; stage3_max_live_parameters
 
+    @property
+    def divides_states(self) -> bool:
+        """Whether the optimizer's states are divided over the ranks."""
+        return self.kind in ("zero1", "zero2", "zero3", "fsdp", "megatron")
+
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
