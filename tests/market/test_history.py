@@ -368,3 +368,9 @@ def test_the_curve_is_as_wide_as_told_and_reaches_its_top(values: list[Decimal],
 def _printed(capsys: pytest.CaptureFixture[str], command: list[str]) -> str:
     assert cli.main(command) in (0, 1)
     return capsys.readouterr().out
+
+
+def test_an_empty_history_prices_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ["gpt2", "--method", "full", "--seq", "128", "--gpu", "RTX 4090"]
+    assert cli.main(["cost", *run, "--refreshed", "--db", f"sqlite:///{tmp_path / 'none.db'}"]) == 2
+    assert "finefit offers refresh" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 from finefit import api
 from finefit.errors import InputError
 from finefit.planner.answer import Fits
-from finefit.planner.plan import LargestModels, MethodTable
+from finefit.planner.plan import LargestModels, MethodTable, Plan
 
 DAY = dt.date(2026, 11, 30)
 
@@ -69,3 +69,10 @@ def test_a_method_that_is_refused_is_left_out_by_name() -> None:
     assert isinstance(table, MethodTable)
     assert {cell.method for cell in table.cells} == {"full", "lora"}
     assert [each for each in table.warnings if each.startswith("QLoRA is left out: transformers from 5.5")]
+
+
+def test_cards_for_a_run_are_priced_with_the_rate_that_converts_them() -> None:
+    """Without a GPU the cheapest offers are shown in the currency of the bill, whatever they are quoted in."""
+    plan = api.plan("Qwen/Qwen2.5-0.5B", method="full", seq=128, samples=9, mean_length=99, epochs=1, currency="CNY")
+    assert isinstance(plan, Plan) and plan.rate is not None
+    assert {line.converted.currency for line in plan.offers if line.converted} == {"CNY"}

@@ -180,7 +180,12 @@ def refreshed_if_asked(stated: Namespace) -> list[Offer] | None:
         return None
     from finefit.api import day_of
 
-    return refreshed(stated.db, day_of(stated.as_of))
+    found = refreshed(stated.db, day_of(stated.as_of))
+    if not found:
+        raise InputError(
+            "the history holds no price of that day or before", where="--refreshed", fix="run finefit offers refresh"
+        )
+    return found
 
 
 def _watch_add(stated: Namespace) -> int:

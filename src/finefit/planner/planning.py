@@ -132,16 +132,21 @@ def _without_gpus(plan: Plan, wishes: Wishes) -> Plan:
         plan.model, plan.recipe, plan.lengths, kind=headline, currency=wishes.currency, prices=wishes.prices
     )
     lines: list[OfferLine] = []
+    quoted: set[str] = set()
     for card, run in held:
         if run is not None:
             found = market(card.gpu, card.count, wishes.kinds, wishes.currency, wishes.prices)
+            quoted.update(offer.price.currency for offer in found.offers)
             lines += offer_lines(card.gpu, found.offers, card.count, run, wishes.currency, wishes.as_of)
     notes = [message("no GPU was stated, so the time and the bill are unknown; name one with --gpu")]
+    if wishes.offers is not None:
+        notes.append(message(REFRESHED))
     return replace(
         plan,
         cards=tuple(card for card, _ in held),
         warnings=(*plan.warnings, *evaluation_warnings(plan.model, plan.recipe, None, plan.peak, plan.fits)),
         offers=_cheapest(lines, wishes),
+        rate=_rate(quoted, wishes),
         run_unknown=message("no GPU was stated"),
         notes=tuple(notes),
         budget=None if wishes.budget is None else Limit("unknown", "no GPU was stated"),
@@ -184,7 +189,7 @@ def _on_gpus(plan: Plan, cluster: Cluster, wishes: Wishes, resolved: Resolved) -
         price=found.price.unit_price if found.price else None,
         price_source=found.price.source if found.price else "",
         price_quoted=found.price.quoted if found.price else None,
-        rate=_rate(found, wishes),
+        rate=_rate({offer.price.currency for offer in found.offers}, wishes),
         offers=offer_lines(cluster.gpu, found.offers, cluster.count, run, wishes.currency, wishes.as_of),
         run=run,
         run_unknown=unknown,
@@ -223,9 +228,10 @@ def _deadline(run: Run | None, wishes: Wishes) -> Limit | None:
     return within_deadline(hours, wishes.deadline_seconds)
 
 
-def _rate(found: Market, wishes: Wishes) -> Rate | None:
-    quoted = {offer.price.currency for offer in found.offers} - {wishes.currency}
-    return rate_between(min(quoted), wishes.currency, on=wishes.as_of) if quoted else None
+def _rate(quoted: set[str], wishes: Wishes) -> Rate | None:
+    """The rate behind prices that are quoted in another currency than the bill's, None where none is."""
+    foreign = quoted - {wishes.currency}
+    return rate_between(min(foreign), wishes.currency, on=wishes.as_of) if foreign else None
 
 
 def _notes(found: Market, run: Run | None, wishes: Wishes, plan: Plan) -> tuple[Message, ...]:
